@@ -1,0 +1,7 @@
+"""`python -m unida`."""
+
+import sys
+
+from unida.cli import main
+
+sys.exit(main())

@@ -1,0 +1,171 @@
+"""The command line: a dict from command to function."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from unida import __version__
+from unida.adapt import run_adaptation
+from unida.assess import assess, to_json
+from unida.config import RunConfig, load_config
+from unida.console import say
+from unida.data.samples import Skipped
+from unida.demo import Demo, run_demo
+from unida.errors import UserError
+from unida.model import load
+from unida.runs import RunFolder, predictions_csv, write_text
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Adapt(RunConfig):
+    """Adapts a classifier from labelled source images to unlabelled target images.
+
+    Example: unida adapt --source photos --target sketches --out runs/first
+    """
+
+    resume: bool = False
+    """Go on with the unfinished run in --out; settings left out are taken from it."""
+
+
+@dataclass(frozen=True)
+class Predict:
+    """Labels new images with a trained model.
+
+    Example: unida predict runs/first holiday.jpg more-photos/ --to labels.csv
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a finished run, or a model.safetensors."""
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Images or folders of images."""
+    to: Path | None = None
+    """File to write; standard output if left out."""
+    format: Literal["csv", "jsonl"] = "csv"
+    """CSV with a header, or one JSON object a line."""
+    reject: str | None = None
+    """Reject rule; by default the run's."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Scores a trained model on images in class folders, under every reject rule.
+
+    Example: unida evaluate runs/first --labels sketches-by-class
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a finished run."""
+    labels: Path
+    """Folder with one sub-folder a class; classes the source did not have count as unknown."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+
+
+def adapt_command(args: list[str]) -> None:
+    given = _parse(Adapt, "adapt", args)
+    config = _run_config(given)
+    if given.resume and RunFolder(given.out).config.exists():
+        stored = load_config(RunFolder(given.out).config)
+        default = Adapt(**dataclasses.asdict(stored))
+        config = _run_config(_parse(Adapt, "adapt", args, default))
+    run_adaptation(config, resume=given.resume)
+
+
+def predict_command(args: list[str]) -> None:
+    given = _parse(Predict, "predict", args)
+    skipped: list[Skipped] = []
+    predictions = load(given.run, given.device).predict(given.paths, given.reject, skipped)
+    if given.format == "csv":
+        text = predictions_csv(predictions)
+    else:
+        rows = (dataclasses.asdict(p) | {"path": str(p.path)} for p in predictions)
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+    if given.to:
+        write_text(given.to, text)
+    else:
+        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+    for bad in skipped:
+        say(f"left out: {bad.path} ({bad.reason})")
+
+
+def evaluate_command(args: list[str]) -> None:
+    given = _parse(Evaluate, "evaluate", args)
+    model = load(given.run, given.device)
+    result = assess(model, given.labels)
+    table = Table(title=f"{model.method_name} on {given.labels}, {len(result.labels)} images, in %")
+    names = [field.name for field in dataclasses.fields(next(iter(result.scores.values())))]
+    table.add_column("rule")
+    for name in names:
+        table.add_column(name, justify="right")
+    for rule, scores in result.scores.items():
+        table.add_row(rule, *(f"{100 * getattr(scores, name):.1f}" for name in names))
+    Console().print(table)
+    if Path(given.run).is_dir():
+        write_text(RunFolder(given.run).evaluation, to_json(result, model, given.labels))
+    for bad in result.skipped:
+        say(f"left out: {bad.path} ({bad.reason})")
+
+
+def demo_command(args: list[str]) -> None:
+    run_demo(_parse(Demo, "demo", args))
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "adapt": adapt_command,
+    "predict": predict_command,
+    "evaluate": evaluate_command,
+    "demo": demo_command,
+}
+
+USAGE = """usage: unida COMMAND ...
+
+  adapt     labelled source and unlabelled target images in, a model and labels out
+  predict   label new images with a trained model
+  evaluate  score a trained model on labelled images
+  demo      see it work on handwritten digits, without a download
+
+unida COMMAND --help says more."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs a command; something the user can mend is one sentence and exit status 2."""
+    args = sys.argv[1:] if argv is None else argv
+    if not args or args[0] in ("-h", "--help"):
+        print(USAGE)
+        return 0
+    if args[0] == "--version":
+        print(f"unida {__version__}")
+        return 0
+    if args[0] not in COMMANDS:
+        say(f"unida: no command {args[0]!r}; the commands are {', '.join(COMMANDS)}.")
+        return 2
+    try:
+        COMMANDS[args[0]](args[1:])
+    except UserError as error:
+        say(f"unida: {error}")
+        return 2
+    except KeyboardInterrupt:
+        say("unida: stopped. A run goes on from its last checkpoint with --resume.")
+        return 130
+    return 0
+
+
+def _parse(kind: type[T], command: str, args: list[str], default: T | None = None) -> T:
+    start = tyro.MISSING_NONPROP if default is None else default
+    return tyro.cli(kind, prog=f"unida {command}", args=args, default=start)
+
+
+def _run_config(given: Adapt) -> RunConfig:
+    return RunConfig(**{f.name: getattr(given, f.name) for f in dataclasses.fields(RunConfig)})

@@ -1,0 +1,165 @@
+"""What a run is made of: frozen, typed, and a misspelt key is an error."""
+
+import dataclasses
+import json
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import tyro
+
+from unida.errors import UserError, require
+
+C = TypeVar("C")
+
+Precision = Literal["auto", "fp32", "tf32", "bf16"]
+CacheMode = Literal["auto", "memory", "disk", "stream"]
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Adapts a classifier from labelled source images to unlabelled target images."""
+
+    source: str = ""
+    """Labelled images: a folder with one sub-folder a class, a list file ('path label') or a CSV
+    with columns path and label."""
+    target: str = ""
+    """Unlabelled images: any folder tree, list file or CSV. Labels, if any, are not looked at."""
+    out: str = ""
+    """Folder of the run; new or empty, or with --resume one that holds the run to go on with."""
+    method: str = "san"
+    """Which method: see METHODS in unida.methods."""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
+    """Settings of the method, as in --set beta=0.5 scl=1."""
+    backbone: str = "resnet50"
+    """small_cnn, resnet18/34/50/101/152 (add -v1 for the 2015 stride layout), hf:DIRECTORY-OR-ID
+    or timm:NAME."""
+    weights: str | None = None
+    """Backbone weights: a safetensors or torch file, or 'none' to start from scratch. By default
+    the published ImageNet weights from the Hugging Face hub (small_cnn: none)."""
+    image_size: int = 224
+    """Side of the square the network sees, in pixels."""
+    steps: int = 2000
+    """Optimiser steps."""
+    batch: int = 36
+    """Images a step and domain."""
+    lr: float = 0.01
+    """Learning rate of the heads at the first step; it decays by the inverse rule."""
+    backbone_lr: float | None = None
+    """Learning rate of the backbone as a factor of lr: by default 0.1 with weights, 1 without."""
+    momentum: float = 0.9
+    """Nesterov momentum."""
+    weight_decay: float = 5e-4
+    """L2 penalty on all weights."""
+    seed: int = 0
+    """Everything random follows from it."""
+    precision: Precision = "auto"
+    """Arithmetic of the backbone; auto is bf16 on a GPU that has it and fp32 elsewhere. Heads and
+    losses are always in float32."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    reject: str = "mixture"
+    """How 'unknown' is decided in predictions.csv: see RULES in unida.reject."""
+    flip: bool = True
+    """Mirror training images at random. Turn off where left and right differ in meaning."""
+    jitter: float = 1.0
+    """Strength of the colour changes where a method uses them; 0 is none."""
+    cache: CacheMode = "auto"
+    """Where decoded pixels are kept: in memory, in a memory-mapped file, or nowhere (decoded anew
+    for every batch); auto takes the first that fits."""
+    memory_gb: float = 4.0
+    """Pixels kept in memory at the most, in GiB."""
+    cache_dir: str | None = None
+    """Folder of the memory-mapped pixel files; by default unida under the user's cache folder."""
+    log_every: int = 50
+    """Steps between two lines of metrics.jsonl."""
+    checkpoint_every: int = 500
+    """Steps between two checkpoints."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("batch", 2), ("image_size", 8), ("log_every", 1)):
+            require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
+        require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "1 or more")
+        for name in ("lr", "memory_gb"):
+            require(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
+        for name in ("weight_decay", "jitter"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
+        if self.backbone_lr is not None:
+            require(self.backbone_lr >= 0, "backbone_lr", self.backbone_lr, "0 or more")
+        for name, choice in (("precision", Precision), ("cache", CacheMode)):
+            allowed = typing.get_args(choice)
+            value = getattr(self, name)
+            require(value in allowed, name, value, ", ".join(allowed))
+
+    @property
+    def pixel_size(self) -> int:
+        """Side of a cached image: crops of `image_size` are cut from it (224 from 256)."""
+        return round(self.image_size * 8 / 7)
+
+
+def from_mapping(cls: type[C], values: Mapping[str, Any], where: str) -> C:
+    """Builds a config from plain values; text is parsed to the field's type.
+
+    Args:
+        cls: a dataclass.
+        values: field name to value; a name that is no field is an error.
+        where: what the values belong to, for the error sentence.
+    """
+    hints = typing.get_type_hints(cls)
+    fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    for name in values:
+        require(name in fields, f"a setting of {where}", name, ", ".join(fields) or "none")
+    return cls(**{name: _typed(name, value, hints[name]) for name, value in values.items()})
+
+
+def parse_settings(cls: type[C], settings: tuple[str, ...], where: str) -> C:
+    """Builds a config from `key=value` texts."""
+    values = {}
+    for text in settings:
+        key, sign, value = text.partition("=")
+        require(sign == "=", f"a setting of {where}", text, "KEY=VALUE")
+        values[key.strip()] = value.strip()
+    return from_mapping(cls, values, where)
+
+
+def to_settings(values: Mapping[str, object]) -> tuple[str, ...]:
+    """The `key=value` texts of a mapping, in order of key."""
+    return tuple(f"{key}={values[key]}" for key in sorted(values))
+
+
+def _typed(name: str, value: Any, hint: Any) -> Any:
+    """`value` as the type `hint` asks for; Literal, optional and plain scalar types are known."""
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _typed(name, value, args[0])
+    if origin is Literal:
+        require(value in args, name, value, ", ".join(map(str, args)))
+        return value
+    if origin in (typing.Union, types.UnionType):
+        inner = next(a for a in args if a is not type(None))
+        if value is None or (value == "none" and inner is not str):
+            return None
+        return _typed(name, value, inner)
+    if origin is tuple:
+        return tuple(value)
+    if hint is bool:
+        truth = {"true": True, "false": False}
+        require(str(value).lower() in truth, name, value, "true or false")
+        return truth[str(value).lower()]
+    try:
+        return hint(value)
+    except (TypeError, ValueError):
+        raise UserError(f"{name} is {value!r}; allowed: a value of type {hint.__name__}.") from None
+
+
+def load_config(path: Path) -> RunConfig:
+    """Reads the `config.json` of a run."""
+    try:
+        values = json.loads(path.read_text())["run"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not the config.json of a run ({error!r}).") from None
+    return from_mapping(RunConfig, values, str(path))

@@ -1,0 +1,73 @@
+"""What a person sees while a run goes on. Everything here goes to standard error."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+)
+
+from unida.data.pixels import Progress as Callback
+from unida.train import Report
+
+console = Console(stderr=True, highlight=False)
+
+
+def say(text: str) -> None:
+    """One line, as it is: file names are not markup."""
+    console.print(text, markup=False, soft_wrap=True)
+
+
+class Display:
+    """Progress bars on a terminal; a few plain lines elsewhere."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+
+    def decoding(self, name: str) -> Callback:
+        """A bar for reading the images of one domain."""
+        task = self.progress.add_task(f"reading {name}", total=None, note="")
+
+        def update(done: int, total: int) -> None:
+            self.progress.update(task, completed=done, total=total)
+
+        return update
+
+    def training(self, title: str, steps: int) -> Report:
+        """A bar for the steps, with speed and loss; without a terminal, ten lines a run."""
+        task = self.progress.add_task(title, total=steps, note="")
+        every, last = max(1, steps // 10), time.monotonic()
+
+        def update(done: int, line: dict[str, Any] | None) -> None:
+            nonlocal last
+            if line:
+                note = f"loss {line['loss']:.3f}  {line['steps_per_second']:.1f} steps/s"
+                self.progress.update(task, completed=done, note=note)
+                if not console.is_terminal and (done % every == 0 or done == steps):
+                    say(f"{title}  step {done}/{steps}  {note}")
+            elif time.monotonic() - last > 0.2:
+                last = time.monotonic()
+                self.progress.update(task, completed=done)
+
+        return update
+
+
+@contextmanager
+def display() -> Iterator[Display]:
+    """Shows progress while the block runs."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield Display(progress)

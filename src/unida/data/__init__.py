@@ -1,0 +1,1 @@
+"""Images → samples → pixels → batches of indices."""

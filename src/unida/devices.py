@@ -1,0 +1,36 @@
+"""Where and how the arithmetic is done."""
+
+import torch
+
+from unida.config import Precision
+from unida.errors import UserError, require
+
+
+def pick_device(name: str) -> torch.device:
+    """`auto` is the first of cuda, mps and cpu that this machine has."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        device = torch.device("meta")
+    require(device.type in ("cpu", "cuda", "mps"), "device", name, "auto, cpu, cuda, cuda:N, mps")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(
+            f"device is {name!r}, but {torch.cuda.device_count()} CUDA devices are here."
+        )
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise UserError("device is 'mps', but this machine has none.")
+    return device
+
+
+def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype | None:
+    """What the backbone computes in; None is plain float32. Sets TF32 on or off for the process."""
+    if precision == "auto":
+        fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bf16" if fast else "fp32"
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    return torch.bfloat16 if precision == "bf16" else None

@@ -1,0 +1,190 @@
+"""Soft contrastive learning (SAN, ICCV 2023, Eqs. 1–5) and the plain loss it replaces.
+
+Views are stacked as `[view 0; view 1]`: rows i and i + B show the same image. Letters in names
+are shapes: B images, N = 2B rows.
+"""
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Form = Literal["paper", "released", "scaled"]
+
+NU_Y, NU_Z = 100.0, 10.0  # degrees of freedom, the same in paper and released code
+
+
+def squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """‖a_i − b_j‖² for all pairs of rows; never negative."""
+    d2 = a.square().sum(1)[:, None] + b.square().sum(1) - 2 * a @ b.T
+    return d2.clamp_min(0)
+
+
+def t_kernel(d2: Tensor, nu: float, height: Literal["pdf", "unit"] = "pdf") -> Tensor:
+    """Student's t kernel on squared distances (Eq. 5).
+
+    κ(d²) = h · (1 + d²/ν)^(−(ν+1)/2)
+
+    Args:
+        d2: squared distances, any shape.
+        nu: degrees of freedom ν.
+        height: h = κ(0): `pdf` is the t density's Γ((ν+1)/2) / (√(νπ) Γ(ν/2)), `unit` is 1.
+    """
+    return _log_t_kernel(d2, nu, height).exp()
+
+
+def _log_t_kernel(d2: Tensor, nu: float, height: Literal["pdf", "unit"]) -> Tensor:
+    """ln κ, finite where κ itself is 0 to machine precision."""
+    log_kernel = -(nu + 1) / 2 * torch.log1p(d2 / nu)
+    if height == "unit":
+        return log_kernel
+    return log_kernel + _log_t_height(nu)
+
+
+def _log_t_height(nu: float) -> float:
+    return math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi)
+
+
+def soft_contrastive(
+    y: Tensor,
+    z: Tensor,
+    form: Form = "scaled",
+    alpha: float = 0.5,
+    *,
+    unit: bool = True,
+    bandwidth_y: float | None = None,
+    bandwidth_z: float = 0.3,
+    balance: bool = True,
+    sigma_y: float = 10.0,
+    near_rate: float = 1e4,
+) -> Tensor:
+    """Soft contrastive loss: −Σ [P ln Q + (1 − P) ln(1 − Q)] over pairs of views (Eqs. 3–4).
+
+    P is how alike two views are to the backbone (y), raised by e^α where they show the same
+    image; Q is how alike they are after the projection (z). Three forms, because the printed one
+    is flat on real features (squared distances in the hundreds drive every P and Q to zero):
+
+    * `paper`: the printed equation, ν = 100 and 10, summed over the other views and averaged over
+      anchors, gradient through P as well. Logarithms are taken before the exponential, so it is
+      finite for every input; P may exceed 1 for α > 0.92, as printed.
+    * `released`: what the authors' code computes. P from view 0 alone, the second view placed at
+      the nearest neighbour's distance over `near_rate`; squared kernels, 2·3.14 for 2π,
+      `b + bᵀ − b∘bᵀ`; mean over all (2B)² entries; gradient through P. No α.
+    * `scaled`: the same idea, well posed. Unit vectors, squared distances of y in units of a
+      sixth of the batch's mean over negatives, of z in units of `bandwidth_z`, kernels of height
+      1, P detached and capped at 1, positives and negatives averaged apart and added.
+
+    Args:
+        y: (2B, D), backbone features, `[view 0; view 1]`.
+        z: (2B, E), projected features in the same order.
+        form: `scaled`, `paper` or `released`.
+        alpha: prior weight α of a pair of views of one image (`paper`, `scaled`).
+        unit: scale y and z to unit length first (`scaled`).
+        bandwidth_y: unit of squared distances of y (`scaled`); None takes it from the batch.
+        bandwidth_z: unit of squared distances of z (`scaled`).
+        balance: average positives and negatives apart (`scaled`); else all pairs together.
+        sigma_y: divisor of squared distances of y (`released`).
+        near_rate: how much nearer than the nearest neighbour a second view counts (`released`).
+
+    Returns:
+        A scalar.
+    """
+    n, m = y.shape[0], z.shape[0]
+    if n != m or n % 2 or n < 4:
+        raise ValueError(f"y has {n} rows and z {m}; the same even number is needed, 4 at least")
+    if form == "paper":
+        return _paper(y, z, alpha)
+    if form == "released":
+        return _released(y, z, sigma_y, near_rate)
+    if form == "scaled":
+        return _scaled(y, z, alpha, unit, bandwidth_y, bandwidth_z, balance)
+    raise ValueError(f"form is {form!r}; allowed: paper, released, scaled")
+
+
+def _pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Masks (N, N) of positives (two views of one image) and of negatives (other images)."""
+    row = torch.arange(n, device=device)
+    image = row % (n // 2)
+    same_image = image[:, None] == image
+    self_pair = row[:, None] == row
+    return same_image & ~self_pair, ~same_image
+
+
+def _paper(y: Tensor, z: Tensor, alpha: float) -> Tensor:
+    positive, negative = _pairs(y.shape[0], y.device)
+    p = t_kernel(squared_distances(y, y), NU_Y) * (1 + (math.exp(alpha) - 1) * positive)
+    log_q = _log_t_kernel(squared_distances(z, z), NU_Z, "pdf")
+    loss = -(p * log_q + (1 - p) * torch.log1p(-log_q.exp()))
+    return (loss * (positive | negative)).sum(1).mean()
+
+
+def _scaled(
+    y: Tensor,
+    z: Tensor,
+    alpha: float,
+    unit: bool,
+    bandwidth_y: float | None,
+    bandwidth_z: float,
+    balance: bool,
+) -> Tensor:
+    positive, negative = _pairs(y.shape[0], y.device)
+    y = y.detach()
+    if unit:
+        y, z = F.normalize(y), F.normalize(z)
+    d2_y = squared_distances(y, y)
+    n_positive, n_negative = y.shape[0], y.shape[0] * (y.shape[0] - 2)
+    unit_y = (
+        ((d2_y * negative).sum() / n_negative / 6).clamp_min(1e-12)
+        if bandwidth_y is None
+        else bandwidth_y
+    )
+    p = t_kernel(d2_y / unit_y, NU_Y, "unit") * (1 + (math.exp(alpha) - 1) * positive)
+    p = p.clamp_max(1)
+    q = t_kernel(squared_distances(z, z) / bandwidth_z, NU_Z, "unit").clamp(1e-6, 1 - 1e-6)
+    loss = -(p * q.log() + (1 - p) * torch.log1p(-q))
+    on_positives, on_negatives = (loss * positive).sum(), (loss * negative).sum()
+    if balance:
+        return on_positives / n_positive + on_negatives / n_negative
+    return (on_positives + on_negatives) / (n_positive + n_negative)
+
+
+def _released(y: Tensor, z: Tensor, sigma_y: float, near_rate: float) -> Tensor:
+    n, b = y.shape[0], y.shape[0] // 2
+    d2 = squared_distances(y[:b], y[:b])
+    self_pair = torch.eye(b, dtype=torch.bool, device=y.device)
+    near = d2.detach().masked_fill(self_pair, math.inf).amin(1) / near_rate
+    # Row i of the second view lies `near_i` further from everything than row i of the first.
+    offset = torch.cat([torch.zeros_like(near), near])
+    d2_y = d2.repeat(2, 2) + offset[:, None] + offset
+    p = _released_kernel(d2_y / sigma_y, NU_Y)
+    q = _released_kernel(squared_distances(z, z), NU_Z)
+    loss = -(p * (q + 1e-12).log() + (1 - p) * (1 - q + 1e-12).log())
+    return loss.masked_fill(torch.eye(n, dtype=torch.bool, device=y.device), 0).mean()
+
+
+def _released_kernel(d2: Tensor, nu: float) -> Tensor:
+    base = 2 * 3.14 * t_kernel(d2, nu).square()
+    return base + base.T - base * base.T
+
+
+def info_nce(z: Tensor, temperature: float = 1.0, *, unit: bool = True) -> Tensor:
+    """Plain contrastive loss over two views (Eq. 1), the ablation's `w. CL`.
+
+    −ln( exp(s_ij/τ) / Σ_{k≠i} exp(s_ik/τ) ), j the other view of i, averaged over all anchors.
+
+    Args:
+        z: (2B, E), `[view 0; view 1]`.
+        temperature: τ.
+        unit: s is the cosine; otherwise the raw dot product.
+    """
+    if z.shape[0] % 2 or z.shape[0] < 4:
+        raise ValueError(f"z has {z.shape[0]} rows; an even number is needed, 4 at least")
+    if unit:
+        z = F.normalize(z)
+    n = z.shape[0]
+    similarity = z @ z.T / temperature
+    others = similarity.masked_fill(torch.eye(n, dtype=torch.bool, device=z.device), -math.inf)
+    other_view = torch.arange(n, device=z.device).roll(n // 2)
+    return F.cross_entropy(others, other_view)

@@ -1,0 +1,117 @@
+"""SAN: Soft-contrastive All-in-one Network.
+
+Zang et al., "Boosting Novel Category Discovery Over Domains with Soft Contrastive Learning and
+All in One Classifier", ICCV 2023.
+
+Where paper and released code differ, and what is the default here:
+
+* SCL: the printed kernel is flat on real features, and so is the released one; default `scaled`,
+  the same idea well posed (see `unida.losses.soft_contrastive`).
+* Third term of L_AIO: printed ln(c^y − max c̃), released a bounded log-sigmoid; see `third`.
+* Target entropy: only in the released code; see `entropy`.
+* Head: the paper's is linear on z; the released one hashes z first; see `head`.
+* Learning rate of H: the released code has it 100 times slower; see `projection_lr`.
+* Source, target view 0 and target view 1 go through the network apart, so batch norm sees one
+  domain at a time: in both, and necessary.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from unida.errors import require
+from unida.losses import all_in_one, info_nce, open_entropy, soft_contrastive
+from unida.methods.base import Group, Method
+from unida.models.backbone import Backbone
+from unida.models.heads import AllInOne, Projection
+from unida.types import Batch, Outputs
+from unida.views import WEAK, strong
+
+
+@dataclass(frozen=True)
+class SANConfig:
+    """Settings of SAN, in the paper's symbols.
+
+    Attributes:
+        lam: λ, weight of the contrastive loss on the target.
+        beta: β, weight of L_AIO on the source.
+        alpha: α, the prior that two views of one image belong together.
+        contrast: form of the contrastive loss; `info_nce` is the ablation, `none` leaves it out.
+        third: form of L_AIO (and of its third term).
+        third_weight: factor of the third term.
+        top_n: classes in the softmax of L_AIO.
+        entropy: weight of the open-set entropy on the target (OVANet's; released code only).
+        head: All-in-One classifier, `linear` (paper) or `hashed` (released).
+        hidden: neurons of H's hidden layer, as a multiple of the features.
+        projection_lr: learning rate of H, as a factor of the run's.
+        crop: least share of an image in a target view.
+    """
+
+    lam: float = 1.0
+    beta: float = 0.7
+    alpha: float = 0.5
+    contrast: Literal["scaled", "paper", "released", "info_nce", "none"] = "scaled"
+    third: Literal["log", "sigmoid"] = "sigmoid"
+    third_weight: float = 1.0
+    top_n: int = 20
+    entropy: float = 0.0
+    head: Literal["linear", "hashed"] = "linear"
+    hidden: float = 2.0
+    projection_lr: float = 1.0
+    crop: float = 0.7
+
+    def __post_init__(self) -> None:
+        for name in ("lam", "beta", "third_weight", "entropy", "projection_lr"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require(0 <= self.alpha <= 1, "alpha", self.alpha, "from 0 to 1")
+        require(0 < self.crop <= 1, "crop", self.crop, "more than 0, at most 1")
+        require(self.top_n >= 2, "top_n", self.top_n, "2 or more")
+        require(self.hidden > 0, "hidden", self.hidden, "more than 0")
+
+
+class SAN(Method):
+    Config = SANConfig
+    config: SANConfig
+
+    def __init__(self, config: SANConfig, backbone: Backbone, n_classes: int) -> None:
+        super().__init__(config, backbone, n_classes)
+        width = backbone.out_features
+        self.projection = Projection(width, round(config.hidden * width), width)  # H
+        self.classifier = AllInOne(width, n_classes, hashed=config.head == "hashed")  # C^AIO
+        self.source_views = (WEAK,)
+        self.target_views = (strong(config.crop),) * 2
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        c = self.config
+        logits = self.classifier(self.projection(self.backbone(batch.source_views[0])))
+        labels = batch.source_labels
+        aio = all_in_one(logits, labels, c.top_n, c.third, third_weight=c.third_weight)
+        terms = {"ce": F.cross_entropy(logits[:, 1], labels), "aio": c.beta * aio}  # Eq. (9)
+
+        y = [self.backbone(view) for view in batch.target_views]  # one forward a view
+        z = [self.projection(features) for features in y]
+        if c.contrast != "none":
+            terms["scl"] = c.lam * self._contrast(torch.cat(y), torch.cat(z))
+        if c.entropy:
+            terms["entropy"] = c.entropy * open_entropy(self.classifier(z[0]))
+        return terms
+
+    def _contrast(self, y: Tensor, z: Tensor) -> Tensor:
+        if self.config.contrast == "info_nce":
+            return info_nce(z)
+        return soft_contrastive(y, z, self.config.contrast, self.config.alpha)  # type: ignore[arg-type]
+
+    def predict(self, images: Tensor) -> Outputs:
+        """Unknown iff some c̃^k is the largest output; the softmax would not change the order."""
+        z = self.projection(self.backbone(images))
+        not_k, is_k = self.classifier(z).unbind(1)
+        return Outputs(is_k.softmax(1), not_k.amax(1) - is_k.amax(1), z)
+
+    def head_groups(self) -> list[Group]:
+        return [
+            Group("projection", list(self.projection.parameters()), self.config.projection_lr),
+            Group("classifier", list(self.classifier.parameters())),
+        ]

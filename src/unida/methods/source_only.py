@@ -1,0 +1,40 @@
+"""Source only: cross-entropy on the source, the baseline that never looks at the target.
+
+The recipe is OVANet's with the open-set and target terms removed, so that a comparison with SAN
+is like for like. Reject rule: entropy above half its maximum, as in DANCE (NeurIPS 2020).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unida.methods.base import Method
+from unida.models.backbone import Backbone
+from unida.types import Batch, Outputs
+
+
+@dataclass(frozen=True)
+class SourceOnlyConfig:
+    """Nothing to set."""
+
+
+class SourceOnly(Method):
+    Config = SourceOnlyConfig
+    target_views = ()
+
+    def __init__(self, config: SourceOnlyConfig, backbone: Backbone, n_classes: int) -> None:
+        super().__init__(config, backbone, n_classes)
+        self.classifier = nn.Linear(backbone.out_features, n_classes, bias=False)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        logits = self.classifier(self.backbone(batch.source_views[0]))
+        return {"ce": F.cross_entropy(logits, batch.source_labels)}
+
+    def predict(self, images: Tensor) -> Outputs:
+        y = self.backbone(images)
+        log_probs = self.classifier(y).log_softmax(1)
+        probs = log_probs.exp()
+        entropy = -(probs * log_probs).sum(1)
+        return Outputs(probs, entropy - 0.5 * math.log(self.n_classes), y)

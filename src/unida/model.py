@@ -1,0 +1,187 @@
+"""A trained model: loaded from one file, it labels images and says 'unknown'."""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from safetensors.torch import save as save_tensors
+
+from unida.config import from_mapping
+from unida.data.decode import BadImageError, Pixels, decode_file, to_square
+from unida.data.pixels import ArrayStore, in_order
+from unida.data.samples import Skipped, read_unlabelled
+from unida.devices import pick_device
+from unida.errors import UserError, require
+from unida.evaluate import score_images
+from unida.methods import METHODS, Method
+from unida.models.backbone import rebuild_backbone
+from unida.models.weights import load_strictly, read_weights
+from unida.reject import Rule, decide, pick_rule
+from unida.runs import RunFolder, write_file
+from unida.types import Prediction, Scored
+
+FORMAT = 1
+
+OneImage = str | Path | Image.Image
+Images = Sequence[OneImage] | OneImage
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained model and everything needed to use it.
+
+    Attributes:
+        method: the network, in evaluation mode.
+        method_name: key of `METHODS`.
+        classes: the known classes.
+        image_size: side of what the network sees.
+        pixel_size: side of what it is cut from.
+        rules: reject rules fitted to the target, by name.
+        reject: the rule used unless another is asked for.
+        device: where it computes.
+    """
+
+    method: Method
+    method_name: str
+    classes: tuple[str, ...]
+    image_size: int
+    pixel_size: int
+    rules: dict[str, Rule]
+    reject: str
+    device: torch.device
+
+    def rule(self, name: str | None = None) -> Rule:
+        return pick_rule(self.rules, name or self.reject)
+
+    def predict(
+        self,
+        images: Images,
+        reject: str | None = None,
+        skipped: list[Skipped] | None = None,
+    ) -> list[Prediction]:
+        """Labels images.
+
+        Args:
+            images: image files, folders of images, or PIL images; one or several.
+            reject: a rule by name; by default the model's.
+            skipped: collects bad files; without it a bad file is an error.
+        """
+        rule = self.rule(reject)
+        paths, scored = self.score(images, skipped)
+        return to_predictions(paths, scored, rule, self.classes)
+
+    def score(
+        self, images: Images, skipped: list[Skipped] | None = None, chunk: int = 512
+    ) -> tuple[list[Path | None], Scored]:
+        """What the method says of images, before any rule decides; `chunk` are decoded at a time.
+
+        Returns:
+            The path of each image that could be used (None for one in memory) and its outputs.
+        """
+        one = isinstance(images, str | Path | Image.Image)
+        items = list(_expand([images] if one else images))  # type: ignore[list-item, arg-type]
+        paths: list[Path | None] = []
+        parts = []
+        for start in range(0, len(items), chunk):
+            pixels: list[Pixels] = []
+            for result in in_order(self._decode, items[start : start + chunk]):
+                if isinstance(result, Skipped):
+                    if skipped is None:
+                        raise UserError(f"{result.path} cannot be used: {result.reason}.")
+                    skipped.append(result)
+                else:
+                    paths.append(result[0])
+                    pixels.append(result[1])
+            if pixels:
+                store = ArrayStore(torch.from_numpy(np.stack(pixels)))
+                parts.append(score_images(self.method, store, self.image_size, self.device))
+        if not parts:
+            raise UserError("There is no image to look at.")
+        return paths, Scored(
+            probs=np.concatenate([part.probs for part in parts]),
+            unknown_score=np.concatenate([part.unknown_score for part in parts]),
+            features=np.concatenate([part.features for part in parts]),
+        )
+
+    def _decode(self, item: Path | Image.Image) -> tuple[Path | None, Pixels] | Skipped:
+        path = item if isinstance(item, Path) else None
+        try:
+            if isinstance(item, Image.Image):
+                return path, to_square(item, self.pixel_size)
+            return path, decode_file(item, self.pixel_size)
+        except BadImageError as error:
+            return Skipped(path or Path("an image in memory"), str(error))
+
+    def save(self, path: Path) -> None:
+        """Writes weights and description into one safetensors file."""
+        description = {
+            "format": FORMAT,
+            "method": self.method_name,
+            "settings": dataclasses.asdict(self.method.config),
+            "backbone": self.method.backbone.spec,
+            "classes": self.classes,
+            "image_size": self.image_size,
+            "pixel_size": self.pixel_size,
+            "reject": self.reject,
+            "rules": {name: dataclasses.asdict(rule) for name, rule in self.rules.items()},
+        }
+        tensors = {k: v.detach().cpu().contiguous() for k, v in self.method.state_dict().items()}
+        content = save_tensors(tensors, metadata={"unida": json.dumps(description)})
+        write_file(path, lambda file: file.write(content))
+
+
+def load(run: str | Path, device: str = "auto") -> Model:
+    """Loads a trained model from a run folder or a model.safetensors."""
+    path = Path(run)
+    if path.is_dir() or not path.exists():
+        folder = RunFolder(path)
+        if not folder.model.exists():
+            state = "is not finished" if folder.config.exists() else "holds no run"
+            raise UserError(f"{path} {state}: there is no model.safetensors in it.")
+        path = folder.model
+    tensors, remarks = read_weights(path)
+    if "unida" not in remarks:
+        raise UserError(f"{path} is not a model of unida.")
+    d = json.loads(remarks["unida"])
+    require(d["format"] == FORMAT, f"format of {path}", d["format"], str(FORMAT))
+    cls = METHODS[d["method"]]
+    backbone = rebuild_backbone(d["backbone"])
+    settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
+    method = cls(settings, backbone, len(d["classes"]))
+    load_strictly(method, tensors, str(path))
+    where = pick_device(device)
+    return Model(
+        method=method.to(where).eval(),
+        method_name=d["method"],
+        classes=tuple(d["classes"]),
+        image_size=d["image_size"],
+        pixel_size=d["pixel_size"],
+        rules={name: Rule(**rule) for name, rule in d["rules"].items()},
+        reject=d["reject"],
+        device=where,
+    )
+
+
+def to_predictions(
+    paths: Sequence[Path | None], scored: Scored, rule: Rule, classes: tuple[str, ...]
+) -> list[Prediction]:
+    """The verdicts on scored images."""
+    labels = decide(scored.probs, scored.unknown_score, rule, classes)
+    rows = zip(paths, labels, scored.probs.max(1), scored.unknown_score, strict=True)
+    return [Prediction(path, label, float(c), float(u), rule.name) for path, label, c, u in rows]
+
+
+def _expand(items: Iterable[str | Path | Image.Image]) -> Iterable[Path | Image.Image]:
+    for item in items:
+        if isinstance(item, Image.Image):
+            yield item
+        elif Path(item).is_dir():
+            yield from read_unlabelled(item).paths
+        else:
+            yield Path(item)

@@ -1,0 +1,133 @@
+"""Backbone F: images in [0, 1] → features y, by name."""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from unida.errors import UserError, require
+from unida.models.hf import HFBackbone, build_hf, load_hf
+from unida.models.resnet import PLANS, ResNet
+from unida.models.small_cnn import SmallCNN
+from unida.models.timm_net import TimmBackbone
+from unida.models.weights import load_strictly, read_weights
+
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+FROM_SCRATCH = "none"
+
+NAMES = ("small_cnn", *PLANS, *(f"{name}-v1" for name in PLANS), "hf:…", "timm:…")
+
+
+class Backbone(nn.Module):
+    """A network with its input normalisation and arithmetic: (B, 3, H, W) in [0, 1] → (B, D).
+
+    It computes in `dtype` where one is set and always answers in float32, so heads and losses
+    need not know.
+
+    Attributes:
+        spec: what `rebuild` needs to make the same network again, as JSON text.
+        out_features: D.
+        pretrained: whether it starts from weights learned elsewhere.
+        dtype: what the network computes in; None is float32.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, net: nn.Module, spec: str, pretrained: bool = False) -> None:
+        super().__init__()
+        self.net, self.spec, self.pretrained = net, spec, pretrained
+        self.out_features = int(cast(Any, net).out_features)
+        mean, std = getattr(net, "image_statistics", (IMAGENET_MEAN, IMAGENET_STD))
+        self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1))
+        self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
+        self.dtype: torch.dtype | None = None
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = (images - self.mean) / self.std
+        if images.device.type == "cuda":
+            x = x.contiguous(memory_format=torch.channels_last)
+        low = self.dtype or torch.float32
+        with torch.autocast(images.device.type, low, enabled=self.dtype is not None):
+            features: Tensor = self.net(x)
+        return features.float()
+
+
+def build_backbone(name: str, weights: str | None) -> Backbone:
+    """A backbone by name with its weights.
+
+    Args:
+        name: one of `NAMES`.
+        weights: a file; `none` for random weights; None for the published ones from the hub.
+    """
+    kind, _, place = name.partition(":")
+    if kind == "hf" and place:
+        if weights not in (None, FROM_SCRATCH):
+            raise UserError("weights: an hf: backbone brings its own; leave the option out.")
+        return _from_hf(place, scratch=weights == FROM_SCRATCH)
+    if kind == "timm" and place:
+        net: nn.Module = TimmBackbone(place, pretrained=weights is None)
+        if weights not in (None, FROM_SCRATCH):
+            tensors, _ = read_weights(Path(weights))
+            load_strictly(cast(TimmBackbone, net).net, tensors, weights)
+        return Backbone(net, json.dumps({"name": name}), weights != FROM_SCRATCH)
+    require(name in NAMES, "backbone", name, ", ".join(NAMES))
+    net = _own(name)
+    if name == "small_cnn" and weights is None:
+        weights = FROM_SCRATCH
+    if weights != FROM_SCRATCH:
+        path = Path(weights) if weights else _from_hub(name)
+        tensors, remarks = read_weights(path)
+        _refuse_other_layout(name, remarks, path)
+        load_strictly(net, tensors, str(path))
+    return Backbone(net, json.dumps({"name": name}), weights != FROM_SCRATCH)
+
+
+def rebuild_backbone(spec: str) -> Backbone:
+    """The network a stored model was trained with, its weights still to be filled."""
+    values = json.loads(spec)
+    name, config = values["name"], values.get("config")
+    if config is not None:
+        return Backbone(build_hf(dict(config)), spec)
+    if name.startswith("timm:"):
+        return Backbone(TimmBackbone(name.removeprefix("timm:"), pretrained=False), spec)
+    return Backbone(_own(name), spec)
+
+
+def _own(name: str) -> nn.Module:
+    if name == "small_cnn":
+        return SmallCNN()
+    return ResNet(name.removesuffix("-v1"), stride_first=name.endswith("-v1"))
+
+
+def _from_hf(place: str, scratch: bool) -> Backbone:
+    net: HFBackbone = load_hf(place)
+    config: Any = net.net.config
+    spec = json.dumps({"name": f"hf:{place}", "config": config.to_dict()}, default=str)
+    return rebuild_backbone(spec) if scratch else Backbone(net, spec, pretrained=True)
+
+
+def _refuse_other_layout(name: str, remarks: dict[str, str], path: Path) -> None:
+    """The two stride layouts share every key; a file that says which it is gets believed."""
+    stride = remarks.get("stride", "")
+    if "first 1x1" in stride and not name.endswith("-v1"):
+        raise UserError(f"{path} has its stride in the first 1×1 convolution: use {name}-v1.")
+
+
+def _from_hub(name: str) -> Path:
+    """The published ImageNet weights, with torchvision's names, from the Hugging Face hub."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    if name.endswith("-v1"):
+        raise UserError(f"weights: {name} has no published file on the hub; name one, or 'none'.")
+    try:
+        return Path(hf_hub_download(f"timm/{name}.tv_in1k", "model.safetensors"))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise UserError(
+            f"The ImageNet weights of {name} are not on this machine and the Hugging Face hub "
+            f"cannot be reached ({type(error).__name__}): name a file with --weights, or "
+            "--weights none to train from scratch."
+        ) from None

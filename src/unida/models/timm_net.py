@@ -1,0 +1,25 @@
+"""`timm:<name>`: any image model of `timm` as a backbone (extra `timm`)."""
+
+from torch import Tensor, nn
+
+from unida.errors import UserError
+
+
+class TimmBackbone(nn.Module):
+    """A `timm` model without its classifier → one vector an image."""
+
+    def __init__(self, name: str, pretrained: bool) -> None:
+        super().__init__()
+        try:
+            import timm
+        except ImportError:
+            raise UserError("timm: backbones need timm: pip install 'unida[timm]'.") from None
+        try:
+            self.net: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0)
+        except (RuntimeError, OSError, ValueError) as error:
+            raise UserError(f"timm:{name} cannot be loaded: {error}") from None
+        self.out_features = int(self.net.num_features)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.net(x)
+        return features

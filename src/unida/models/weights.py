@@ -1,0 +1,61 @@
+"""Weight files: read safely, and never half a model."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
+
+from unida.errors import UserError, shorten
+
+# Parts of published files a backbone has no use for, and counters that some files leave out.
+_CLASSIFIER = ("fc.", "classifier.", "head.")
+_COUNTER = "num_batches_tracked"
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a safetensors or torch file, and the file's own remarks."""
+    if not path.is_file():
+        raise UserError(f"weights: {path} is not a file.")
+    if path.suffix == ".safetensors":
+        try:
+            with safe_open(path, "pt") as file:
+                names = file.keys()
+                return {name: file.get_tensor(name) for name in names}, file.metadata() or {}
+        except (SafetensorError, OSError) as error:
+            raise UserError(f"weights: {path} is not a whole safetensors file ({error}).") from None
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise UserError(
+            f"weights: {path} cannot be read as a plain torch file of tensors "
+            f"({str(error).splitlines()[0]})."
+        ) from None
+    for nested in ("state_dict", "model"):
+        if isinstance(content, dict) and isinstance(content.get(nested), dict):
+            content = content[nested]
+    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
+        raise UserError(f"weights: {path} holds no dictionary of tensors.")
+    return content, {}
+
+
+def load_strictly(net: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
+    """Fills a network from tensors of the same names and shapes, all of them or none."""
+    wanted = net.state_dict()
+    given = {k: v for k, v in tensors.items() if k in wanted or not k.startswith(_CLASSIFIER)}
+    missing = [k for k in wanted if k not in given and not k.endswith(_COUNTER)]
+    surplus = [k for k in given if k not in wanted]
+    shapes = [
+        f"{k} {tuple(given[k].shape)} for {tuple(wanted[k].shape)}"
+        for k in wanted
+        if k in given and given[k].shape != wanted[k].shape
+    ]
+    faults = [
+        f"{title}: {shorten(keys)}"
+        for title, keys in (("missing", missing), ("not wanted", surplus), ("wrong shape", shapes))
+        if keys
+    ]
+    if faults:
+        raise UserError(f"{where} does not fit this network; {'; '.join(faults)}.")
+    net.load_state_dict({k: given[k].to(v.dtype) if k in given else v for k, v in wanted.items()})

@@ -1,0 +1,108 @@
+"""Reject rules: from unknown scores to 'unknown', apart from training.
+
+A rule is fitted to the scores of the unlabelled target and leaves one number, a threshold, which
+is stored with the model; so a single image can be judged.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.mixture import GaussianMixture
+
+from unida.errors import require
+from unida.types import UNKNOWN, FloatArray
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A fitted reject rule.
+
+    Attributes:
+        name: the rule that is in force: `own` where another was asked for and found no ground.
+        threshold: an image is unknown if its score is this or more.
+        note: what the fit found, in words.
+    """
+
+    name: str
+    threshold: float
+    note: str
+
+    def is_unknown(self, scores: FloatArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
+        return np.asarray(scores) >= self.threshold
+
+
+def own(scores: FloatArray) -> Rule:
+    """The method's own rule: every method shifts its score so that this is at zero."""
+    return Rule("own", 0.0, "the method's own rule")
+
+
+def mixture(scores: FloatArray) -> Rule:
+    """Two Gaussians fitted to the target's scores; the threshold is where they cross.
+
+    The scores must show two groups: two components explain them better than one (BIC), each
+    holds 2 % of the images at least, and their densities cross between the two means. Otherwise
+    the rule says so and falls back to `own`.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    if len(values) < 20:
+        return _fall_back(f"{len(values)} scores are too few to fit a mixture")
+    spread = values.std()
+    if spread < 1e-9:
+        return _fall_back("all target scores are equal")
+    centre = values.mean()
+    column = ((values - centre) / spread)[:, None]
+    one, two = (GaussianMixture(n, n_init=5, random_state=0).fit(column) for n in (1, 2))
+    if two.bic(column) >= one.bic(column):
+        return _fall_back("one component explains the target's scores as well as two")
+    crossing = _crossing(two)
+    if two.weights_.min() < 0.02 or crossing is None:
+        return _fall_back("the target's scores show one mode only")
+    share = two.weights_[np.argmax(two.means_)]
+    return Rule(
+        "mixture",
+        float(crossing * spread + centre),
+        f"two groups of target scores; about {share:.0%} of the target look unknown",
+    )
+
+
+def _fall_back(reason: str) -> Rule:
+    return Rule("own", 0.0, f"{reason}; the method's own rule is used instead")
+
+
+def _crossing(fit: GaussianMixture) -> float | None:
+    """Where the weighted densities of the two components are equal, between their means."""
+    order = np.argsort(fit.means_[:, 0])
+    mean, var, weight = fit.means_[order, 0], fit.covariances_[order, 0, 0], fit.weights_[order]
+    # ln w − ½ ln v − (x − m)² / 2v, lower component minus upper, is a x² + b x + c.
+    a = 0.5 / var[1] - 0.5 / var[0]
+    b = mean[0] / var[0] - mean[1] / var[1]
+    c = 0.5 * (mean[1] ** 2 / var[1] - mean[0] ** 2 / var[0])
+    c += math.log(weight[0] / weight[1]) + 0.5 * math.log(var[1] / var[0])
+    roots = np.roots([a, b, c]) if abs(a) > 1e-12 else np.array([-c / b])
+    between = [r.real for r in roots if abs(r.imag) < 1e-9 and mean[0] < r.real < mean[1]]
+    return float(between[0]) if len(between) == 1 else None
+
+
+RULES: dict[str, Callable[[FloatArray], Rule]] = {"own": own, "mixture": mixture}
+
+
+def fit_rules(scores: FloatArray) -> dict[str, Rule]:
+    """Every rule, fitted; by the name it was asked for."""
+    return {name: fit(scores) for name, fit in RULES.items()}
+
+
+def decide(
+    probs: FloatArray, scores: FloatArray, rule: Rule, classes: tuple[str, ...]
+) -> list[str]:
+    """A label an image: the most likely known class, or `unknown` where the rule rejects."""
+    best = probs.argmax(1)
+    rejected = rule.is_unknown(scores)
+    return [UNKNOWN if r else classes[k] for k, r in zip(best, rejected, strict=True)]
+
+
+def pick_rule(rules: dict[str, Rule], name: str) -> Rule:
+    require(name in rules, "reject", name, ", ".join(rules))
+    return rules[name]

@@ -1,0 +1,170 @@
+"""A run on disk.
+
+    config.json         what the run is made of, written first
+    metrics.jsonl       one line a log point
+    state.pt            training state of the last checkpoint; removed when the run is done
+    model.safetensors   the trained model with its classes and reject rules
+    predictions.csv     the verdict on every target image
+    skipped.csv         images left out, and why
+    done                written last
+
+Files are written to a temporary name and renamed, so whatever is there is whole.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from unida.config import RunConfig, load_config
+from unida.data.samples import Skipped
+from unida.errors import UserError, shorten
+from unida.types import Prediction
+
+FORMAT = 1
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.state = self.path / "state.pt"
+        self.model = self.path / "model.safetensors"
+        self.predictions = self.path / "predictions.csv"
+        self.skipped = self.path / "skipped.csv"
+        self.evaluation = self.path / "evaluation.json"
+        self.done = self.path / "done"
+
+    def begin(self, config: RunConfig, resolved: dict[str, Any], resume: bool) -> None:
+        """Claims the folder for this run, or makes sure that it holds this very run."""
+        if resume and self.config.exists():
+            changed = differences(load_config(self.config), config)
+            if changed:
+                raise UserError(
+                    f"{self.path} was started with other settings ({shorten(changed)}): "
+                    "leave them out to go on with that run, or name another --out."
+                )
+            return
+        if self.config.exists():
+            state = "a finished" if self.done.exists() else "an unfinished"
+            advice = "" if self.done.exists() else ", or go on with it by --resume"
+            raise UserError(f"{self.path} holds {state} run: name another --out{advice}.")
+        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise UserError(f"{self.path} is there and not an empty folder: name another --out.")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be made: {error.strerror}.") from None
+        content = {"format": FORMAT, "run": dataclasses.asdict(config), **resolved}
+        write_text(self.config, json.dumps(content, indent=2) + "\n")
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        with _saying_what_failed(self.metrics), self.metrics.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def save_state(self, state: dict[str, Any]) -> None:
+        write_file(self.state, lambda file: torch.save(state, file))
+
+    def load_state(self) -> dict[str, Any] | None:
+        """The last checkpoint, or None; log lines after it are dropped, as they will come again."""
+        state: dict[str, Any] | None = None
+        if self.state.exists():
+            state = torch.load(self.state, map_location="cpu", weights_only=True)
+        step = state["step"] if state else 0
+        if self.metrics.exists():
+            lines = self.metrics.read_text().splitlines()
+            kept = [line for line in lines if _step_of(line) <= step]
+            write_text(self.metrics, "".join(line + "\n" for line in kept))
+        return state
+
+    def write_predictions(self, predictions: Iterable[Prediction]) -> None:
+        write_text(self.predictions, predictions_csv(predictions))
+
+    def write_skipped(self, skipped: Iterable[Skipped]) -> None:
+        rows = [(str(s.path), s.reason) for s in skipped]
+        write_text(self.skipped, _csv(("path", "reason"), rows))
+
+    def finish(self) -> None:
+        write_text(self.done, "")
+        self.state.unlink(missing_ok=True)
+
+
+def differences(stored: RunConfig, given: RunConfig) -> list[str]:
+    """Fields whose values differ, as 'steps=600'."""
+    values = dataclasses.asdict(stored)
+    return [
+        f"{name}={values[name]!r}"
+        for name, value in dataclasses.asdict(given).items()
+        if values[name] != value
+    ]
+
+
+def predictions_csv(predictions: Iterable[Prediction]) -> str:
+    rows = [
+        (str(p.path), p.label, f"{p.confidence:.6f}", f"{p.unknown_score:.6g}", p.rule)
+        for p in predictions
+    ]
+    return _csv(("path", "label", "confidence", "unknown_score", "rule"), rows)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes text; file names that are not valid UTF-8 come out as the bytes they are."""
+    write_file(path, lambda file: file.write(text.encode("utf-8", "surrogateescape")))
+
+
+def write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Writes to a temporary name beside `path`, flushed to disk, then renames."""
+    part = path.with_name(f".{path.name}.part")
+    with _saying_what_failed(path):
+        try:
+            with part.open("wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+class _saying_what_failed:  # noqa: N801 - reads as a phrase where it is used
+    """Turns a failed write, such as on a full disk, into one sentence."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # torch.save reports a full disk as a RuntimeError of its own writer.
+        if isinstance(error, OSError | RuntimeError):
+            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+            raise UserError(
+                f"{self.path} cannot be written: {reason}. What was written before is whole; "
+                "free some space and go on with --resume."
+            ) from error
+
+
+def _csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _step_of(line: str) -> int:
+    """Step of a log line; a line cut off by a kill counts as after every checkpoint."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return 2**63

@@ -1,0 +1,202 @@
+"""The only training loop."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import Tensor
+
+from unida.config import RunConfig
+from unida.data.domain import Domain
+from unida.data.sampling import Balanced, Shuffled
+from unida.errors import UserError
+from unida.methods import Method
+from unida.runs import RunFolder
+from unida.streams import stream, stream_seed
+from unida.types import Batch
+from unida.views import View, make_view
+
+Report = Callable[[int, dict[str, Any] | None], None]
+"""Called after every step with the number of steps done and, at a log point, the log line."""
+
+
+def train(
+    method: Method,
+    source: Domain,
+    target: Domain,
+    config: RunConfig,
+    run: RunFolder,
+    report: Report,
+) -> None:
+    """Trains in place up to the last step, from the run's last checkpoint if there is one.
+
+    Every draw of a step follows from seed and step, so a resumed run equals an uninterrupted one
+    bit by bit on a CPU. Checkpoints are made only at log points, after the numbers were found
+    finite.
+    """
+    device = source.device
+    accelerator = _accelerator(device)
+    method.to(device)
+    optimizer = torch.optim.SGD(
+        _groups(method, config),
+        momentum=config.momentum,
+        nesterov=config.momentum > 0,
+        weight_decay=config.weight_decay,
+    )
+    first = _restore(method, optimizer, run)
+    model, optimizer = accelerator.prepare(method, optimizer)
+    batches = Batches(method, source, target, config)
+    tally = _Tally(first)
+    model.train()
+    for step in range(first, config.steps):
+        _set_lr(optimizer, config, step)
+        torch.manual_seed(stream_seed(config.seed, "step", step))  # dropout and the like
+        terms = model(batches.at(step))
+        total = torch.stack(list(terms.values())).sum()
+        optimizer.zero_grad()
+        accelerator.backward(total)
+        grads = [p.grad for p in method.parameters() if p.grad is not None]
+        tally.add(step, total, terms, torch.nn.utils.get_total_norm(grads))
+        optimizer.step()
+
+        done = step + 1
+        checkpoint = done % config.checkpoint_every == 0 or done == config.steps
+        line = None
+        if checkpoint or done % config.log_every == 0:
+            line = {"step": done, "lr": inverse_decay(config.lr, step, config.steps)} | tally.line()
+            run.append_metrics(line)
+        if checkpoint:
+            run.save_state(
+                {"step": done, "model": method.state_dict(), "optimizer": optimizer.state_dict()}
+            )
+        report(done, line)
+
+
+def inverse_decay(lr: float, step: int, steps: int) -> float:
+    """lr · (1 + 10 t/T)^(−0.75), constant from T on."""
+    return float(lr * (1 + 10 * min(1.0, step / steps)) ** -0.75)
+
+
+class Batches:
+    """The batch of every step: indices → pixels → views. The next pixels are fetched ahead."""
+
+    def __init__(self, method: Method, source: Domain, target: Domain, config: RunConfig) -> None:
+        assert source.samples.labels is not None
+        self.config, self.source, self.target = config, source, target
+        self.labels = torch.from_numpy(source.samples.labels)
+        self.from_source = Balanced(source.samples.labels, config.batch, config.seed)
+        self.from_target = Shuffled(len(target), config.batch, config.seed)
+        self.source_views, self.target_views = (
+            tuple(view.adjusted(config.flip, config.jitter) for view in views)
+            for views in (method.source_views, method.target_views)
+        )
+        self._pool = ThreadPoolExecutor(1)
+        self._ahead: tuple[int, Future[tuple[Tensor, Tensor, Tensor]]] | None = None
+
+    def at(self, step: int) -> Batch:
+        if self._ahead is None or self._ahead[0] != step:
+            self._ahead = (step, self._pool.submit(self._fetch, step))
+        source, labels, target = self._ahead[1].result()
+        if step + 1 < self.config.steps:
+            self._ahead = (step + 1, self._pool.submit(self._fetch, step + 1))
+        return Batch(
+            source_views=self._views("source", self.source_views, source, step),
+            source_labels=labels,
+            target_views=self._views("target", self.target_views, target, step),
+        )
+
+    def _fetch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
+        chosen = self.from_source.indices(step)
+        labels = self.labels[chosen].to(self.source.device, non_blocking=True)
+        others = self.from_target.indices(step) if self.target_views else torch.arange(0)
+        return self.source.images(chosen), labels, self.target.images(others)
+
+    def _views(
+        self, domain: str, views: tuple[View, ...], images: Tensor, step: int
+    ) -> tuple[Tensor, ...]:
+        return tuple(
+            make_view(
+                view,
+                images,
+                self.config.image_size,
+                stream(self.config.seed, "view", domain, number, step),
+            )
+            for number, view in enumerate(views)
+        )
+
+
+class _Tally:
+    """Means of losses since the last log point, kept on the device so that no step waits."""
+
+    def __init__(self, first: int) -> None:
+        self.last, self.since = first, time.perf_counter()
+        self.sums: dict[str, Tensor] = {}
+        self.first_bad: Tensor | None = None
+
+    def add(self, step: int, total: Tensor, terms: dict[str, Tensor], grad_norm: Tensor) -> None:
+        for name, value in {"loss": total, **terms, "grad_norm": grad_norm}.items():
+            value = value.detach().float()
+            self.sums[name] = self.sums[name] + value if name in self.sums else value
+        bad = torch.where(torch.isfinite(total + grad_norm), -1, step).detach()
+        self.first_bad = (
+            bad if self.first_bad is None else torch.where(self.first_bad < 0, bad, self.first_bad)
+        )
+        self.step = step
+
+    def line(self) -> dict[str, float]:
+        """Ends the interval; raises if a loss or gradient in it was not finite."""
+        assert self.first_bad is not None
+        means = {name: value.item() for name, value in self.sums.items()}
+        if (bad := int(self.first_bad)) >= 0:
+            names = ", ".join(k for k, v in means.items() if not torch.isfinite(torch.tensor(v)))
+            raise UserError(
+                f"Training diverged at step {bad}: {names} not finite. Try a smaller --lr; "
+                "the last checkpoint is whole."
+            )
+        count, now = self.step + 1 - self.last, time.perf_counter()
+        rate = count / (now - self.since)
+        self.last, self.since, self.sums, self.first_bad = self.step + 1, now, {}, None
+        return {name: value / count for name, value in means.items()} | {"steps_per_second": rate}
+
+
+def _groups(method: Method, config: RunConfig) -> list[dict[str, Any]]:
+    backbone_lr = config.backbone_lr
+    if backbone_lr is None:
+        backbone_lr = 0.1 if method.backbone.pretrained else 1.0
+    parts = [("backbone", list(method.backbone.parameters()), backbone_lr)]
+    parts += [(group.name, group.parameters, group.lr) for group in method.head_groups()]
+    return [
+        {"name": name, "params": params, "factor": factor, "lr": factor * config.lr}
+        for name, params, factor in parts
+    ]
+
+
+def _set_lr(optimizer: torch.optim.Optimizer, config: RunConfig, step: int) -> None:
+    lr = inverse_decay(config.lr, step, config.steps)
+    for group in optimizer.param_groups:
+        group["lr"] = group["factor"] * lr
+
+
+def _restore(method: Method, optimizer: torch.optim.Optimizer, run: RunFolder) -> int:
+    """Loads the last checkpoint, if any; returns the step to start with."""
+    state = run.load_state()
+    if state is None:
+        return 0
+    method.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return int(state["step"])
+
+
+def _accelerator(device: torch.device) -> Accelerator:
+    # Accelerate keeps one state a process; a second run may be on another device.
+    AcceleratorState._reset_state(reset_partial_state=True)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
+    accelerator = Accelerator(cpu=device.type == "cpu")
+    if accelerator.num_processes > 1:
+        raise UserError("Several processes are not supported yet: start one without a launcher.")
+    return accelerator

@@ -1,0 +1,137 @@
+"""Views: augmentations of a whole batch on the training device, a different draw for every image.
+
+A view is a box cut from the image (and perhaps mirrored), resampled to the network's size, and a
+change of colour. Every draw comes from a CPU generator, so CPU and GPU see the same views.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+GREY = (0.299, 0.587, 0.114)  # weights of red, green and blue in brightness
+
+
+@dataclass(frozen=True)
+class View:
+    """How a view is made.
+
+    Attributes:
+        crop: `centre`: the middle of the image; `random`: a box of the network's size anywhere;
+            `resized`: a box of random area and shape, scaled to the network's size.
+        least_area: smallest share of the image in a `resized` box.
+        flip: mirror half of the images.
+        jitter: strengths of brightness, contrast, saturation and hue.
+        jitter_chance: share of the images whose colours change.
+    """
+
+    crop: Literal["centre", "random", "resized"]
+    least_area: float = 1.0
+    flip: bool = False
+    jitter: tuple[float, float, float, float] = (0.0, 0.0, 0.0, 0.0)
+    jitter_chance: float = 0.8
+
+    def adjusted(self, flip: bool, jitter: float) -> "View":
+        """The view with a run's wishes applied: no mirroring, weaker or stronger colours."""
+        b, c, s, h = (jitter * strength for strength in self.jitter)
+        return replace(self, flip=self.flip and flip, jitter=(b, c, s, min(h, 0.5)))
+
+
+PLAIN = View("centre")
+"""What a trained model is shown."""
+
+WEAK = View("random", flip=True)
+"""OVANet's training view: 224 from 256, mirrored at random."""
+
+
+def strong(least_area: float) -> View:
+    """SAN's target view: a box of at least this area, mirrored, colours changed."""
+    return View("resized", least_area, flip=True, jitter=(0.4, 0.4, 0.2, 0.1))
+
+
+def make_view(view: View, images: Tensor, size: int, draws: Generator) -> Tensor:
+    """One view of each image.
+
+    Args:
+        view: what to do.
+        images: uint8 (B, 3, S, S), S ≥ size.
+        size: side of the result.
+        draws: source of all randomness; a CPU generator.
+
+    Returns:
+        Float (B, 3, size, size) in [0, 1].
+    """
+    pixels = images.float() / 255
+    if view.crop == "centre" and not view.flip:
+        corner = (images.shape[-1] - size) // 2
+        cut = pixels[..., corner : corner + size, corner : corner + size]
+    else:
+        boxes = _boxes(view, len(images), images.shape[-1], size, draws)
+        cut = _cut(pixels, boxes.to(images.device, non_blocking=True), size)
+    if any(view.jitter):
+        cut = _recolour(cut, view, draws)
+    return cut
+
+
+def _boxes(view: View, n: int, side: int, size: int, draws: Generator) -> Tensor:
+    """(n, 4): centre x and y in [−1, 1], half width (negative: mirrored) and half height."""
+    u = torch.rand(5, n, generator=draws)
+    if view.crop == "resized":
+        area = view.least_area + (1 - view.least_area) * u[0]
+        shape = torch.exp((2 * u[1] - 1) * math.log(4 / 3))
+        width, height = (area * shape).sqrt().clamp_max(1), (area / shape).sqrt().clamp_max(1)
+        x, y = (2 * u[2] - 1) * (1 - width), (2 * u[3] - 1) * (1 - height)
+    else:
+        width = height = torch.full((n,), size / side)
+        room = side - size
+        if view.crop == "random":  # whole pixels, so that nothing is blurred
+            x, y = (((u[i] * (room + 1)).floor() * 2 - room) / side for i in (2, 3))
+        else:
+            x = y = torch.full((n,), (room // 2 * 2 - room) / side)
+    if view.flip:
+        width = torch.where(u[4] < 0.5, -width, width)
+    return torch.stack([x, y, width, height], 1)
+
+
+def _cut(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
+    """Resamples each box to a square of `size`."""
+    x, y, width, height = boxes.unbind(1)
+    nought = torch.zeros_like(x)
+    rows = torch.stack([width, nought, x, nought, height, y], 1).view(-1, 2, 3)
+    grid = F.affine_grid(rows, [len(boxes), 3, size, size], align_corners=False)
+    return F.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
+
+
+def _recolour(images: Tensor, view: View, draws: Generator) -> Tensor:
+    """Brightness, contrast, saturation and hue as one linear map of RGB a sample.
+
+    All four keep grey grey, so they compose to a 3×3 matrix and one grey offset; hue turns
+    colours about the grey axis.
+    """
+    n = len(images)
+    u = 2 * torch.rand(5, n, generator=draws) - 1
+    chosen = (u[4] + 1) / 2 < view.jitter_chance
+    b, c, s, h = (torch.where(chosen, strength * u[i], 0) for i, strength in enumerate(view.jitter))
+    brightness, contrast, saturation = 1 + b, 1 + c, 1 + s
+    grey = torch.tensor(GREY)
+    desaturate = (1 - saturation)[:, None, None] * grey.expand(3, 3)
+    matrix = saturation[:, None, None] * torch.eye(3) + desaturate
+    matrix = (contrast * brightness)[:, None, None] * (_hue_turn(h) @ matrix)
+    lift = (1 - contrast) * brightness
+
+    matrix, lift, grey = (t.to(images.device, non_blocking=True) for t in (matrix, lift, grey))
+    mean_grey = torch.einsum("nchw,c->n", images, grey) / images[0, 0].numel()
+    mixed = torch.einsum("nij,njhw->nihw", matrix, images)
+    return (mixed + (lift * mean_grey)[:, None, None, None]).clamp(0, 1)
+
+
+def _hue_turn(turns: Tensor) -> Tensor:
+    """(n, 3, 3): rotations about the grey axis by the given fractions of a full turn."""
+    angle = 2 * math.pi * turns[:, None, None]
+    axis = 1 / math.sqrt(3)
+    cross = axis * torch.tensor([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])
+    onto_axis = torch.full((3, 3), 1 / 3)
+    return angle.cos() * (torch.eye(3) - onto_axis) + angle.sin() * cross + onto_axis
