@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from unida import __version__
-from unida.adapt import run_adaptation
+from unida.adaptation import run_adaptation
 from unida.assess import assess, to_json
 from unida.config import RunConfig, load_config
 from unida.console import say

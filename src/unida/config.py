@@ -141,25 +141,30 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
         return value
     if origin in (typing.Union, types.UnionType):
         inner = next(a for a in args if a is not type(None))
-        if value is None or (value == "none" and inner is not str):
+        if value is None or (str(value).lower() == "none" and inner is not str):
             return None
         return _typed(name, value, inner)
     if origin is tuple:
-        return tuple(value)
+        items = (value,) if isinstance(value, str) else value
+        require(isinstance(items, list | tuple), name, value, "a list")
+        return tuple(_typed(name, item, args[0]) for item in items)
     if hint is bool:
         truth = {"true": True, "false": False}
         require(str(value).lower() in truth, name, value, "true or false")
         return truth[str(value).lower()]
     try:
-        return hint(value)
-    except (TypeError, ValueError):
-        raise UserError(f"{name} is {value!r}; allowed: a value of type {hint.__name__}.") from None
+        typed = hint(value)
+    except (TypeError, ValueError, OverflowError):
+        typed = None
+    whole = hint is not int or isinstance(value, str) or typed == value  # 2.5 steps are no steps
+    require(typed is not None and whole, name, value, f"a value of type {hint.__name__}")
+    return typed
 
 
 def load_config(path: Path) -> RunConfig:
     """Reads the `config.json` of a run."""
     try:
-        values = json.loads(path.read_text())["run"]
+        values = dict(json.loads(path.read_text())["run"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not the config.json of a run ({error!r}).") from None
     return from_mapping(RunConfig, values, str(path))

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from unida.adapt import adapt
+from unida.adaptation import adapt
 from unida.assess import Assessment, assess
 from unida.console import say
 from unida.data.digits import write_digits

@@ -50,7 +50,7 @@ def mixture(scores: FloatArray) -> Rule:
     if len(values) < 20:
         return _fall_back(f"{len(values)} scores are too few to fit a mixture")
     spread = values.std()
-    if spread < 1e-9:
+    if spread <= 1e-9 * np.abs(values).max():  # relative: a rule must not depend on the unit
         return _fall_back("all target scores are equal")
     centre = values.mean()
     column = ((values - centre) / spread)[:, None]

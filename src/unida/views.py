@@ -115,7 +115,7 @@ def _recolour(images: Tensor, view: View, draws: Generator) -> Tensor:
     u = 2 * torch.rand(5, n, generator=draws) - 1
     chosen = (u[4] + 1) / 2 < view.jitter_chance
     b, c, s, h = (torch.where(chosen, strength * u[i], 0) for i, strength in enumerate(view.jitter))
-    brightness, contrast, saturation = 1 + b, 1 + c, 1 + s
+    brightness, contrast, saturation = ((1 + x).clamp_min(0) for x in (b, c, s))
     grey = torch.tensor(GREY)
     desaturate = (1 - saturation)[:, None, None] * grey.expand(3, 3)
     matrix = saturation[:, None, None] * torch.eye(3) + desaturate

@@ -41,9 +41,10 @@ def decode_file(path: Path, size: int) -> Pixels:
         raise BadImageError("no such file") from None
     except PermissionError:
         raise BadImageError("no permission to read it") from None
-    except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
-        # Pillow reports a damaged file by any of these.
-        raise BadImageError(f"broken: {error}") from None
+    except Exception as error:
+        # Pillow's plugins report a damaged file by nearly any type: OSError, SyntaxError,
+        # ValueError, EOFError, RuntimeError, struct.error, …
+        raise BadImageError(f"broken: {str(error) or type(error).__name__}") from None
 
 
 def to_square(image: Image.Image, size: int) -> Pixels:
@@ -67,7 +68,10 @@ def _to_rgb(image: Image.Image) -> Image.Image:
 
 def _scale_to_8_bit(image: Image.Image) -> Image.Image:
     """16-bit grey values by their high byte; other ranges are stretched to 0–255."""
-    values = np.asarray(image).astype(np.float64)
+    raw = np.asarray(image)
+    if not np.isfinite(raw).all():
+        raise BadImageError("not all of its values are finite")
+    values = raw.astype(np.float64)
     low, high = values.min(initial=0.0), values.max(initial=1.0)
     if low >= 0 and high <= 65535 and image.mode != "F":
         values = values / 256

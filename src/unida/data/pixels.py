@@ -23,6 +23,7 @@ from unida.config import CacheMode
 from unida.data.decode import BadImageError, Pixels, decode_file
 from unida.data.samples import Samples, Skipped
 from unida.errors import UserError, shorten
+from unida.types import IntArray
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -71,15 +72,13 @@ class StreamedStore:
         return len(self.paths)
 
     def get(self, index: Tensor) -> Tensor:
-        files = [self.paths[i] for i in index.tolist()]
-        try:
-            images = list(self.pool.map(lambda path: decode_file(path, self.size), files))
-        except BadImageError as error:
-            names = shorten([str(path) for path in files])
-            raise UserError(
-                f"An image of this batch has changed on disk ({error}): {names}."
-            ) from None
-        return torch.from_numpy(np.stack(images))
+        files = (self.paths[i] for i in index.tolist())
+        images = np.empty((len(index), 3, self.size, self.size), dtype=np.uint8)
+        for i, result in enumerate(self.pool.map(lambda p: _try_decode(p, self.size), files)):
+            if isinstance(result, Skipped):
+                raise UserError(f"{result.path} has changed since the run began: {result.reason}.")
+            images[i] = result
+        return torch.from_numpy(images)
 
 
 def choose_cache(
@@ -90,7 +89,7 @@ def choose_cache(
         return mode
     if bytes_needed <= memory_gb * 2**30:
         return "memory"
-    cache_dir.mkdir(parents=True, exist_ok=True)
+    _make_folder(cache_dir)
     return "disk" if bytes_needed < 0.9 * shutil.disk_usage(cache_dir).free else "stream"
 
 
@@ -166,11 +165,11 @@ def _load_mapped(
     samples: Samples, size: int, cache_dir: Path, progress: Progress
 ) -> tuple[Samples, PixelStore]:
     """A memory-mapped file, made on the first call and found by content on the next."""
-    cache_dir.mkdir(parents=True, exist_ok=True)
+    _make_folder(cache_dir)
     stem = cache_dir / _content_key(samples, size)
     pixels_file, kept_file = stem.with_suffix(".u8"), stem.with_suffix(".kept.npy")
-    if pixels_file.exists() and kept_file.exists():
-        kept = np.load(kept_file)
+    kept = _read_kept(pixels_file, kept_file, size)
+    if kept is not None:
         bad = sorted(set(range(len(samples))) - set(kept.tolist()))
         # The files are the same bytes as before, so a bad one fails again, with its reason.
         skipped = [_try_decode(samples.paths[i], size) for i in bad]
@@ -181,6 +180,26 @@ def _load_mapped(
     shape = (len(samples), 3, size, size)
     # Mode "c": torch wants a writable array; nothing written ever reaches the file.
     return samples, ArrayStore(torch.from_numpy(np.memmap(pixels_file, np.uint8, "c", shape=shape)))
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"The pixel cache {folder} cannot be made: {error.strerror}. "
+            "Name another --cache-dir or use --cache stream."
+        ) from None
+
+
+def _read_kept(pixels_file: Path, kept_file: Path, size: int) -> IntArray | None:
+    """Which images the cache holds; None if it is not there or not whole."""
+    try:
+        kept: IntArray = np.load(kept_file)
+        whole = pixels_file.stat().st_size == len(kept) * 3 * size * size
+    except (OSError, ValueError, EOFError):
+        return None
+    return kept if whole else None
 
 
 def _write_mapped(
@@ -201,8 +220,9 @@ def _write_mapped(
             part.replace(pixels_file)
             kept_part.replace(kept_file)
     except OSError as error:
+        reason = error.strerror or error
         raise UserError(
-            f"The pixel cache cannot be written in {pixels_file.parent}: {error.strerror}. "
+            f"The pixel cache cannot be written in {pixels_file.parent}: {reason}. "
             "Free some space, name another --cache-dir or use --cache stream."
         ) from None
     return samples

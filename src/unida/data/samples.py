@@ -1,6 +1,7 @@
 """Where the images are: class folders, plain folders, list files, CSV."""
 
 import csv
+import io
 import os
 from collections import Counter
 from collections.abc import Iterable
@@ -65,6 +66,8 @@ def read_labelled(place: str | Path) -> Samples:
         pairs, skipped = _class_folders(place)
     else:
         pairs, skipped = _read_rows(place, labelled=True), []
+    if not pairs and not place.is_dir():
+        raise UserError(f"{place} lists no image.")
     if not pairs:
         raise UserError(
             f"{place} holds no image in a class folder: one sub-folder a class is needed."
@@ -94,18 +97,31 @@ def _existing(place: str | Path) -> Path:
     if not str(place):
         raise UserError("No folder was given: name one with images in it.")
     place = Path(place)
-    if not place.exists():
+    try:
+        exists = place.exists()
+    except OSError as error:
+        raise UserError(f"{place} cannot be read: {error.strerror}.") from None
+    if not exists:
         raise UserError(f"{place} does not exist.")
     return place
 
 
 def _images_below(folder: Path) -> Iterable[Path]:
-    """Every image file below a folder, in a fixed order; hidden ones are passed over."""
+    """Every image file below a folder, in a fixed order; hidden ones are passed over.
+
+    Links to folders are followed, each folder is visited once.
+    """
+    seen = set()
 
     def unreadable(error: OSError) -> None:
         raise UserError(f"{error.filename} cannot be read: {error.strerror}.")
 
-    for root, folders, files in os.walk(folder, onerror=unreadable):
+    for root, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
+        real = os.path.realpath(root)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES:
@@ -114,10 +130,10 @@ def _images_below(folder: Path) -> Iterable[Path]:
 
 def _class_folders(root: Path) -> tuple[list[tuple[Path, str]], list[Skipped]]:
     try:
-        entries = sorted(root.iterdir())
+        entries = sorted(entry for entry in root.iterdir() if not entry.name.startswith("."))
+        folders = [entry for entry in entries if entry.is_dir()]
     except OSError as error:
         raise UserError(f"{root} cannot be read: {error.strerror}.") from None
-    folders = [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
     pairs = [(path, folder.name) for folder in folders for path in _images_below(folder)]
     loose = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES]
     skipped = [Skipped(entry, "outside any class folder") for entry in loose if entry.is_file()]
@@ -127,27 +143,37 @@ def _class_folders(root: Path) -> tuple[list[tuple[Path, str]], list[Skipped]]:
 def _read_rows(place: Path, labelled: bool) -> list[tuple[Path, str]]:
     """Rows of a CSV (columns path and label) or a list file (`path label` a line)."""
     try:
-        text = place.read_text(encoding="utf-8", errors="surrogateescape")
+        text = place.read_bytes().decode("utf-8-sig", "surrogateescape")
     except OSError as error:
         raise UserError(f"{place} cannot be read: {error.strerror}.") from None
-    if "\0" in text[:4096]:
+    if "\0" in text:
         raise UserError(f"{place} is neither a folder, a list of images nor a CSV.")
     rows = (_csv_rows if place.suffix.lower() == ".csv" else _list_rows)(place, text, labelled)
     return [(_rooted(place, name), label) for name, label in rows]
 
 
 def _csv_rows(place: Path, text: str, labelled: bool) -> list[tuple[str, str]]:
-    reader = csv.DictReader(text.splitlines(keepends=True))
-    columns = reader.fieldnames or []
-    for need in ("path", "label") if labelled else ("path",):
-        if need not in columns:
-            raise UserError(f"{place} has no column {need!r}; its columns are {list(columns)}.")
-    return [(row["path"], row.get("label") or "") for row in reader]
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    needed = ("path", "label") if labelled else ("path",)
+    rows = []
+    try:
+        columns = reader.fieldnames or []
+        for need in needed:
+            if need not in columns:
+                raise UserError(f"{place} has no column {need!r}; its columns are {list(columns)}.")
+        for row in reader:
+            for need in needed:
+                if not row[need]:
+                    raise UserError(f"{place}, line {reader.line_num}: the {need} is missing.")
+            rows.append((row["path"], row.get("label") or ""))
+    except csv.Error as error:
+        raise UserError(f"{place}, after line {reader.line_num}: {error}.") from None
+    return rows
 
 
 def _list_rows(place: Path, text: str, labelled: bool) -> list[tuple[str, str]]:
     rows = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         name, gap, label = line.strip().rpartition(" ")

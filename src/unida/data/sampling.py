@@ -47,7 +47,8 @@ class Shuffled:
 
 def _need(domain: str, n: int, batch: int) -> None:
     if n < batch:
+        advice = f" or use --batch {n} or less" if n >= 2 else "; two are needed at least"
         raise UserError(
-            f"The {domain} has {n} usable images, fewer than a batch of {batch}: "
-            f"add images or use --batch {max(n, 2)} or less."
+            f"The {domain} has {n} usable image{'s' * (n != 1)}, fewer than a batch of {batch}: "
+            f"add images{advice}."
         )

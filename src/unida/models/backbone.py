@@ -90,7 +90,7 @@ def rebuild_backbone(spec: str) -> Backbone:
     values = json.loads(spec)
     name, config = values["name"], values.get("config")
     if config is not None:
-        return Backbone(build_hf(dict(config)), spec)
+        return Backbone(build_hf(config, values.get("pooled", True)), spec)
     if name.startswith("timm:"):
         return Backbone(TimmBackbone(name.removeprefix("timm:"), pretrained=False), spec)
     return Backbone(_own(name), spec)
@@ -105,8 +105,11 @@ def _own(name: str) -> nn.Module:
 def _from_hf(place: str, scratch: bool) -> Backbone:
     net: HFBackbone = load_hf(place)
     config: Any = net.net.config
-    spec = json.dumps({"name": f"hf:{place}", "config": config.to_dict()}, default=str)
-    return rebuild_backbone(spec) if scratch else Backbone(net, spec, pretrained=True)
+    values = {"name": f"hf:{place}", "config": config.to_dict(), "pooled": net.pooled or scratch}
+    spec = json.dumps(values, default=str)
+    if scratch:
+        net.net, net.pooled = build_hf(json.loads(spec)["config"]).net, True
+    return Backbone(net, spec, pretrained=not scratch)
 
 
 def _refuse_other_layout(name: str, remarks: dict[str, str], path: Path) -> None:

@@ -8,24 +8,32 @@ from unida.errors import UserError
 
 
 class HFBackbone(nn.Module):
-    """A `transformers` vision model → one vector an image.
+    """A `transformers` vision model → one vector an image, in float32 whatever it was stored in.
 
     The vector is the model's pooled output where it has one, else its first token, or the mean
     over positions of a convolutional map.
+
+    Args:
+        net: the model; of a text-image model the image half is used.
+        pooled: whether the model's pooling layer has been trained.
     """
 
     image_statistics: tuple[list[float], list[float]]  # mean and std, where the model states them
 
-    def __init__(self, net: nn.Module) -> None:
+    def __init__(self, net: nn.Module, pooled: bool = True) -> None:
         super().__init__()
-        self.net = getattr(net, "vision_model", net)  # the image half of a text-image model
+        self.net: nn.Module = getattr(net, "vision_model", net).float()
+        self.pooled = pooled
         config: Any = self.net.config
-        self.out_features = int(getattr(config, "hidden_size", 0) or config.hidden_sizes[-1])
+        width = getattr(config, "hidden_size", 0) or getattr(config, "hidden_sizes", [0])[-1]
+        if getattr(self.net, "main_input_name", "") != "pixel_values" or not width:
+            raise UserError(f"hf: {config.model_type} is not an image model with a hidden_size.")
+        self.out_features = int(width)
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.net(pixel_values=x)
         pooled: Tensor | None = getattr(out, "pooler_output", None)
-        if pooled is not None:
+        if pooled is not None and self.pooled:
             return pooled.flatten(1)
         hidden: Tensor = out.last_hidden_state
         return hidden.mean((2, 3)) if hidden.ndim == 4 else hidden[:, 0]
@@ -35,23 +43,27 @@ def load_hf(place: str) -> HFBackbone:
     """From a local directory or, with a network, a hub id."""
     transformers = _transformers()
     try:
-        backbone = HFBackbone(transformers.AutoModel.from_pretrained(place))
-        processor, _ = transformers.ImageProcessingMixin.get_image_processor_dict(place)
+        net, info = transformers.AutoModel.from_pretrained(place, output_loading_info=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise UserError(f"hf:{place} cannot be loaded: {reason}") from None
+        raise UserError(f"hf:{place} is no model in a folder or on the hub: {reason}") from None
+    # A checkpoint of a classifier has no pooler; transformers would fill in a random one.
+    backbone = HFBackbone(net, not any("pooler." in key for key in info["missing_keys"]))
+    try:
+        processor, _ = transformers.ImageProcessingMixin.get_image_processor_dict(place)
+    except OSError:  # the model states nothing, so ImageNet's statistics are taken
+        processor = {}
     if "image_mean" in processor:
         backbone.image_statistics = (processor["image_mean"], processor["image_std"])
     return backbone
 
 
-def build_hf(config: dict[str, Any]) -> HFBackbone:
+def build_hf(config: dict[str, Any], pooled: bool = True) -> HFBackbone:
     """The same network without weights, from the config a run has stored."""
     transformers = _transformers()
-    model_type = config.pop("model_type")
-    return HFBackbone(
-        transformers.AutoModel.from_config(transformers.AutoConfig.for_model(model_type, **config))
-    )
+    values = {name: value for name, value in config.items() if name != "model_type"}
+    made = transformers.AutoConfig.for_model(config["model_type"], **values)
+    return HFBackbone(transformers.AutoModel.from_config(made), pooled)
 
 
 def _transformers() -> Any:

@@ -4,18 +4,29 @@ from torch import Tensor, nn
 
 
 class SmallCNN(nn.Module):
-    """Four 3×3 convolutions with batch norm, mean pooling: (B, 3, H, W) → (B, 128)."""
+    """Two 3×3 convolutions and a linear layer, batch norm after each: (B, 3, H, W) → (B, 128).
+
+    Features are pooled to a 4×4 map, whatever the size of the image, and the map is kept: where a
+    stroke lies matters for a digit.
+    """
 
     out_features = 128
 
     def __init__(self) -> None:
         super().__init__()
-        layers: list[nn.Module] = []
-        for inside, outside, stride in ((3, 32, 1), (32, 64, 2), (64, 128, 2), (128, 128, 1)):
-            conv = nn.Conv2d(inside, outside, 3, stride, 1, bias=False)
-            layers += [conv, nn.BatchNorm2d(outside), nn.ReLU(inplace=True)]
-        self.layers = nn.Sequential(*layers)
+        self.maps = nn.Sequential(*_stage(3, 32), *_stage(32, 64), nn.AdaptiveAvgPool2d(4))
+        self.features = nn.Sequential(
+            nn.Flatten(),
+            nn.Linear(64 * 4 * 4, self.out_features, bias=False),
+            nn.BatchNorm1d(self.out_features),
+            nn.ReLU(inplace=True),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.layers(x)
-        return features.mean((2, 3))
+        features: Tensor = self.features(self.maps(x))
+        return features
+
+
+def _stage(inside: int, outside: int) -> tuple[nn.Module, ...]:
+    conv = nn.Conv2d(inside, outside, 3, padding=1, bias=False)
+    return conv, nn.BatchNorm2d(outside), nn.ReLU(inplace=True), nn.MaxPool2d(2)

@@ -18,7 +18,11 @@ class TimmBackbone(nn.Module):
             self.net: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0)
         except (RuntimeError, OSError, ValueError) as error:
             raise UserError(f"timm:{name} cannot be loaded: {error}") from None
-        self.out_features = int(self.net.num_features)
+        # Where the head has a hidden layer (MobileNet-V3, VGG), its width is what comes out.
+        self.out_features = int(getattr(self.net, "head_hidden_size", self.net.num_features))
+        published = getattr(self.net, "pretrained_cfg", {})
+        if "mean" in published:
+            self.image_statistics = (published["mean"], published["std"])
 
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.net(x)

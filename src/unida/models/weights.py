@@ -1,5 +1,6 @@
 """Weight files: read safely, and never half a model."""
 
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,15 +28,21 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             raise UserError(f"weights: {path} is not a whole safetensors file ({error}).") from None
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # torch's own words advise to run the file's code
+        raise UserError(
+            f"weights: {path} holds more than plain tensors, which can run code when read: store "
+            "its state_dict alone."
+        ) from None
     except Exception as error:
         raise UserError(
-            f"weights: {path} cannot be read as a plain torch file of tensors "
-            f"({str(error).splitlines()[0]})."
+            f"weights: {path} is not a whole torch file ({type(error).__name__})."
         ) from None
     for nested in ("state_dict", "model"):
         if isinstance(content, dict) and isinstance(content.get(nested), dict):
             content = content[nested]
-    if not isinstance(content, dict) or not all(isinstance(v, Tensor) for v in content.values()):
+    if not isinstance(content, dict) or not all(
+        isinstance(k, str) and isinstance(v, Tensor) for k, v in content.items()
+    ):
         raise UserError(f"weights: {path} holds no dictionary of tensors.")
     return content, {}
 

@@ -1,0 +1,121 @@
+"""Heads, and the backbone's promise of float32."""
+
+import pytest
+import torch
+from torch import nn
+
+from unida.models.backbone import Backbone, build_backbone
+from unida.models.heads import AllInOne, Projection, UnitLinear
+from unida.models.small_cnn import SmallCNN
+
+
+def test_all_in_one_answers_is_not_then_is_for_every_class() -> None:
+    head = AllInOne(2, 3)
+    with torch.no_grad():
+        head.linear.weight.copy_(torch.tensor([[1.0, 0], [2, 0], [3, 0], [0, 1], [0, 2], [0, 3]]))
+        logits = head(torch.tensor([[1.0, 10.0], [-1.0, 0.0]]))
+    assert logits.shape == (2, 2, 3)
+    assert logits[:, 0].tolist() == [[1, 2, 3], [-1, -2, -3]]
+    assert logits[:, 1].tolist() == [[10, 20, 30], [0, 0, 0]]
+
+
+def test_the_hashed_head_gives_the_numbers_of_methods_13_5() -> None:
+    head = AllInOne(2, 2, hashed=True)
+    first = head.get_submodule("hash.0")
+    assert isinstance(first, UnitLinear)
+    with torch.no_grad():
+        first.weight.copy_(torch.tensor([[3.0, 4], [0, 2]]))
+        head.linear.weight.copy_(torch.tensor([[1.0, -1], [0.5, 0.5], [-1, 2], [0, 1]]))
+        z = torch.tensor([[0.05, 0.1]])
+        hidden, out = head.hash(z), head(z)
+    torch.testing.assert_close(hidden, torch.tensor([[0.9002, 0.8808]]), atol=5e-5, rtol=0)
+    expected = torch.tensor([[[0.0195, 0.8905], [0.8613, 0.8808]]])
+    torch.testing.assert_close(out, expected, atol=5e-5, rtol=0)
+
+
+def test_unit_linear_does_not_see_the_length_of_its_rows() -> None:
+    layer = UnitLinear(4, 3, temperature=0.5)
+    x = torch.randn(5, 4)
+    before = layer(x).detach()
+    with torch.no_grad():
+        layer.weight.mul_(torch.tensor([[2.0], [0.1], [30.0]]))
+    torch.testing.assert_close(layer(x), before)
+    rows = layer.weight / layer.weight.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(layer(x), x @ rows.T / 0.5)
+    assert layer.bias is None
+
+
+def test_unit_linear_pulls_its_rows_only_sideways() -> None:
+    layer = UnitLinear(4, 3)
+    layer(torch.randn(5, 4)).pow(2).sum().backward()
+    assert layer.weight.grad is not None
+    along = (layer.weight.grad * layer.weight).sum(1)
+    torch.testing.assert_close(along, torch.zeros(3), atol=1e-5, rtol=0)
+    assert layer.weight.grad.abs().max() > 1e-3
+
+
+def test_projection_is_two_layers_with_batch_norm_between() -> None:
+    head = Projection(6, 12, 5)
+    assert head(torch.randn(4, 6)).shape == (4, 5)
+    assert head.out_features == 5
+    shapes = {k: tuple(v.shape) for k, v in head.named_parameters()}
+    assert shapes == {
+        "0.weight": (12, 6), "0.bias": (12,), "1.weight": (12,), "1.bias": (12,),
+        "3.weight": (5, 12), "3.bias": (5,),
+    }  # fmt: skip
+
+
+class Says(nn.Module):
+    """Passes its input on and remembers the type of a product with it."""
+
+    out_features = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.seen: torch.dtype | None = None
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.linear(x.mean((2, 3)))
+        self.seen = out.dtype
+        return out
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_a_backbone_computes_in_its_dtype_and_answers_in_float32(
+    dtype: torch.dtype | None,
+) -> None:
+    net = Says()
+    backbone = Backbone(net, "{}")
+    backbone.dtype = dtype
+    features = backbone(torch.rand(2, 3, 4, 4))
+    assert net.seen == (dtype or torch.float32)
+    assert features.dtype == torch.float32
+    features.sum().backward()
+    assert net.linear.weight.grad is not None
+    assert net.linear.weight.grad.dtype == torch.float32
+
+
+def test_bf16_changes_the_features_a_little_only() -> None:
+    torch.manual_seed(0)
+    backbone = build_backbone("small_cnn", None).eval()
+    x = torch.rand(2, 3, 16, 16)
+    with torch.no_grad():
+        exact = backbone(x)
+        backbone.dtype = torch.bfloat16
+        rough = backbone(x)
+    assert 0 < (exact - rough).abs().max() < 0.05 * exact.abs().max()
+
+
+def test_a_backbone_normalises_its_input() -> None:
+    net = Says()
+    backbone = Backbone(net, "{}")
+    x = torch.rand(2, 3, 4, 4)
+    mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    torch.testing.assert_close(backbone(x), net.linear((x.mean((2, 3)) - mean) / std))
+
+
+@pytest.mark.parametrize("size", [(8, 8), (16, 16), (17, 30)])
+def test_small_cnn_takes_any_size(size: tuple[int, int]) -> None:
+    net = SmallCNN()
+    assert net(torch.rand(2, 3, *size)).shape == (2, net.out_features)

@@ -1,0 +1,134 @@
+"""The tree shows the data's way: imports flow down only, and methods keep to their part."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parents[1] / "src" / "unida"
+
+ROOMS = (
+    "errors", "streams", "types", "config",  # what every room may use
+    "data", "views",  # images → batches
+    "losses", "models", "methods",  # batches → losses, images → outputs
+    "metrics", "reject",  # arrays → numbers, scores → verdicts
+    "devices", "evaluate", "runs", "train", "model", "assess",  # the way of a run
+    "console", "adaptation", "demo", "cli",  # what a user calls
+)  # fmt: skip
+"""A file may import from its own room and from those before it."""
+
+FILES = sorted(SRC.rglob("*.py"))
+FRONT_DOORS = ("__init__", "__main__")
+METHOD_FILES = sorted((SRC / "methods").glob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SRC).with_suffix("").parts[0]
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Full names of imported modules, wherever in the file they stand."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute here"
+            assert node.module is not None
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def rooms_used(path: Path) -> set[str]:
+    names = [name.split(".") for name in imports(ast.parse(path.read_text()))]
+    used = {parts[1] for parts in names if parts[0] == "unida" and len(parts) > 1}
+    return used - {"__version__"}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SRC))
+
+
+def test_every_room_is_in_the_list_and_every_listed_room_is_there() -> None:
+    assert {room_of(path) for path in FILES} - set(FRONT_DOORS) == set(ROOMS)
+
+
+@pytest.mark.parametrize(
+    "path", [f for f in FILES if room_of(f) not in FRONT_DOORS], ids=name_of
+)  # fmt: skip
+def test_imports_flow_down_only(path: Path) -> None:
+    place = ROOMS.index(room_of(path))
+    assert rooms_used(path) <= set(ROOMS[: place + 1])
+
+
+def test_the_front_door_imports_nothing_until_it_is_asked() -> None:
+    code = "import sys, unida; print(sorted(m for m in sys.modules if m.startswith('unida.')))"
+    assert run_python(code) == "[]"
+    assert rooms_used(SRC / "__init__.py") == {"adaptation", "model"}
+
+
+@pytest.mark.parametrize("path", sorted((SRC / "losses").glob("*.py")), ids=name_of)
+def test_losses_know_no_config_and_no_module(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    assert rooms_used(path) <= {"losses"}
+    assert not [name for name in imports(tree) if name in ("torch.nn", "torch.nn.Module")]
+    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+
+
+def test_methods_is_a_literal_dict_of_names() -> None:
+    tree = ast.parse((SRC / "methods" / "__init__.py").read_text())
+    tables = [
+        node.value
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "METHODS"
+    ]
+    assert len(tables) == 1
+    table = tables[0]
+    assert isinstance(table, ast.Dict)
+    assert all(isinstance(k, ast.Constant) and isinstance(k.value, str) for k in table.keys)
+    assert all(isinstance(value, ast.Name) for value in table.values)
+
+
+def test_every_method_file_is_in_the_table() -> None:
+    from unida.methods import METHODS
+
+    files = {path.stem for path in METHOD_FILES} - {"__init__", "base"}
+    assert {cls.__module__.rpartition(".")[2] for cls in METHODS.values()} == files
+
+
+@pytest.mark.parametrize("path", METHOD_FILES, ids=name_of)
+def test_a_method_file_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) < 200
+
+
+@pytest.mark.parametrize("path", METHOD_FILES, ids=name_of)
+def test_a_method_does_not_step_move_print_or_open(path: Path) -> None:
+    calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+    names = {f.id for f in calls if isinstance(f, ast.Name)}
+    attributes = {f.attr for f in calls if isinstance(f, ast.Attribute)}
+    assert not names & {"print", "open"}
+    assert not attributes & {"backward", "step", "to", "cuda", "cpu", "open", "write_text"}
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_optional_packages_are_not_imported_until_they_are_needed() -> None:
+    optional = ("transformers", "timm", "mlxtend", "matplotlib")
+    code = f"import sys, unida.cli; print([m for m in {optional} if m in sys.modules])"
+    assert run_python(code) == "[]"
+
+
+def test_no_file_imports_an_optional_package_at_its_top() -> None:
+    optional = {"transformers", "timm", "mlxtend", "matplotlib"}
+    for path in FILES:
+        top = ast.Module([n for n in ast.parse(path.read_text()).body if _is_import(n)], [])
+        assert not {name.split(".")[0] for name in imports(top)} & optional, name_of(path)
+
+
+def _is_import(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Import | ast.ImportFrom)
