@@ -124,7 +124,9 @@ def show(path: Path) -> None:
         r = json.loads(line)
         numbers = (r["auroc"], *(r["scores"][k]["h"] for k in ("own", "mixture")), r["oracle_h"])
         cells = " ".join(f"{100 * v:5.1f}" for v in (*numbers, r["closed"]))
-        extra = " ".join(f"{k}={v}" for k, v in (r["settings"] | r["options"]).items() if k != "weights")
+        extra = " ".join(
+            f"{k}={v}" for k, v in (r["settings"] | r["options"]).items() if k != "weights"
+        )
         print(f"{r['task']:20} {cells} {r['seconds']:4.0f} {r['method']} {r['seed']} {extra}")
 
 

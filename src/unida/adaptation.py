@@ -1,6 +1,7 @@
 """The main job: two sets of images in, a trained model and a verdict on every target image out."""
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from unida.models.backbone import build_backbone
 from unida.reject import RULES, fit_rules
 from unida.runs import RunFolder
 from unida.streams import stream_seed
-from unida.train import train
+from unida.train import Batches, train
 
 _PLACES = ("source", "target", "out")
 
@@ -62,21 +63,23 @@ def run_adaptation(config: RunConfig, resume: bool = False) -> Model:
     if resume and run.done.exists():
         say(f"{run.path} is finished already.")
         return load(run.path, config.device)
+    run.refuse_if_taken(config, resume)
+    device = pick_device(config.device)
     samples = {"source": read_source(config.source), "target": read_unlabelled(config.target)}
     classes = samples["source"].classes
     method = build_method(config, len(classes))
-    run.begin(config, {"method": dataclasses.asdict(method.config)}, resume)
-    device = pick_device(config.device)
     with display() as progress:
         domains = load_domains(config, device, samples, progress.decoding)
+        _check_classes(domains["source"].samples)
+        batches = Batches(method, domains["source"], domains["target"], config)
+        run.begin(config, {"method": dataclasses.asdict(method.config)})
         skipped = [s for domain in domains.values() for s in domain.samples.skipped]
         run.write_skipped(skipped)
-        _check_classes(domains["source"].samples)
         method.backbone.dtype = pick_dtype(config.precision, device)
         report = progress.training(config.method, config.steps)
-        train(method, domains["source"], domains["target"], config, run, report)
+        train(method, batches, config, device, run, report)
     if skipped:
-        say(f"{len(skipped)} images were left out; {run.skipped} says why.")
+        say(f"{len(skipped)} files were left out; {run.skipped} says why.")
     return _conclude(method, classes, domains["target"], config, run)
 
 
@@ -86,7 +89,7 @@ def checked(config: RunConfig) -> RunConfig:
         require(bool(getattr(config, name)), name, "", "a path")
     require(config.method in METHODS, "method", config.method, ", ".join(METHODS))
     require(config.reject in RULES, "reject", config.reject, ", ".join(RULES))
-    source, target, out = (str(Path(getattr(config, name)).resolve()) for name in _PLACES)
+    source, target, out = (os.path.abspath(getattr(config, name)) for name in _PLACES)
     return dataclasses.replace(config, source=source, target=target, out=out)
 
 

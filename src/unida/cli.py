@@ -36,6 +36,9 @@ class Adapt(RunConfig):
     resume: bool = False
     """Go on with the unfinished run in --out; settings left out are taken from it."""
 
+    def __post_init__(self) -> None:
+        """Nothing is checked while parsing: a bad value is answered in one sentence later."""
+
 
 @dataclass(frozen=True)
 class Predict:
@@ -153,6 +156,8 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     try:
         COMMANDS[args[0]](args[1:])
+    except SystemExit as stop:  # --help, or an option that does not exist: tyro has said so
+        return int(stop.code or 0)
     except UserError as error:
         say(f"unida: {error}")
         return 2

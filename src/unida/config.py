@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -84,7 +85,8 @@ class RunConfig:
             require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "1 or more")
         for name in ("lr", "memory_gb"):
-            require(getattr(self, name) > 0, name, getattr(self, name), "more than 0")
+            value = getattr(self, name)
+            require(0 < value < math.inf, name, value, "more than 0")
         for name in ("weight_decay", "jitter"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
@@ -118,10 +120,11 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], where: str) -> C:
 
 def parse_settings(cls: type[C], settings: tuple[str, ...], where: str) -> C:
     """Builds a config from `key=value` texts."""
-    values = {}
+    values: dict[str, str] = {}
     for text in settings:
         key, sign, value = text.partition("=")
         require(sign == "=", f"a setting of {where}", text, "KEY=VALUE")
+        require(key.strip() not in values, f"a setting of {where}", text, "each key once")
         values[key.strip()] = value.strip()
     return from_mapping(cls, values, where)
 

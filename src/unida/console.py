@@ -21,8 +21,9 @@ console = Console(stderr=True, highlight=False)
 
 
 def say(text: str) -> None:
-    """One line, as it is: file names are not markup."""
-    console.print(text, markup=False, soft_wrap=True)
+    """One line: file names are not markup, and a line break in one is shown as its escape."""
+    line = text.replace("\r", "\\r").replace("\n", "\\n")
+    console.print(line, markup=False, soft_wrap=True)
 
 
 class Display:
@@ -43,14 +44,15 @@ class Display:
     def training(self, title: str, steps: int) -> Report:
         """A bar for the steps, with speed and loss; without a terminal, ten lines a run."""
         task = self.progress.add_task(title, total=steps, note="")
-        every, last = max(1, steps // 10), time.monotonic()
+        said, last = 0, time.monotonic()
 
         def update(done: int, line: dict[str, Any] | None) -> None:
-            nonlocal last
+            nonlocal said, last
             if line:
                 note = f"loss {line['loss']:.3f}  {line['steps_per_second']:.1f} steps/s"
                 self.progress.update(task, completed=done, note=note)
-                if not console.is_terminal and (done % every == 0 or done == steps):
+                if not console.is_terminal and (done - said >= steps / 10 or done == steps):
+                    said = done
                     say(f"{title}  step {done}/{steps}  {note}")
             elif time.monotonic() - last > 0.2:
                 last = time.monotonic()

@@ -17,7 +17,7 @@ from unida.data.decode import BadImageError, Pixels, decode_file, to_square
 from unida.data.pixels import ArrayStore, in_order
 from unida.data.samples import Skipped, read_unlabelled
 from unida.devices import pick_device
-from unida.errors import UserError, require
+from unida.errors import UserError, require, shorten
 from unida.evaluate import score_images
 from unida.methods import METHODS, Method
 from unida.models.backbone import rebuild_backbone
@@ -102,7 +102,8 @@ class Model:
                 store = ArrayStore(torch.from_numpy(np.stack(pixels)))
                 parts.append(score_images(self.method, store, self.image_size, self.device))
         if not parts:
-            raise UserError("There is no image to look at.")
+            reasons = [f"{bad.path} ({bad.reason})" for bad in skipped or ()]
+            raise UserError(f"There is no image to look at: {shorten(reasons, 3) or 'none given'}.")
         return paths, Scored(
             probs=np.concatenate([part.probs for part in parts]),
             unknown_score=np.concatenate([part.unknown_score for part in parts]),

@@ -30,7 +30,7 @@ class Rule:
     note: str
 
     def is_unknown(self, scores: FloatArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-        return np.asarray(scores) >= self.threshold
+        return ~(np.asarray(scores) < self.threshold)  # a score that is no number is unknown
 
 
 def own(scores: FloatArray) -> Rule:
@@ -64,7 +64,7 @@ def mixture(scores: FloatArray) -> Rule:
     return Rule(
         "mixture",
         float(crossing * spread + centre),
-        f"two groups of target scores; about {share:.0%} of the target look unknown",
+        f"the target's scores form two groups, the stranger one {share:.0%} of the images",
     )
 
 

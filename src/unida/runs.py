@@ -44,22 +44,30 @@ class RunFolder:
         self.evaluation = self.path / "evaluation.json"
         self.done = self.path / "done"
 
-    def begin(self, config: RunConfig, resolved: dict[str, Any], resume: bool) -> None:
-        """Claims the folder for this run, or makes sure that it holds this very run."""
-        if resume and self.config.exists():
+    def refuse_if_taken(self, config: RunConfig, resume: bool) -> None:
+        """Makes sure that the folder is free or, to be resumed, holds this very run."""
+        try:
+            begun, empty = self.config.exists(), _is_empty(self.path)
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be used: {error.strerror}.") from None
+        if resume and begun:
             changed = differences(load_config(self.config), config)
             if changed:
                 raise UserError(
                     f"{self.path} was started with other settings ({shorten(changed)}): "
                     "leave them out to go on with that run, or name another --out."
                 )
-            return
-        if self.config.exists():
+        elif begun:
             state = "a finished" if self.done.exists() else "an unfinished"
             advice = "" if self.done.exists() else ", or go on with it by --resume"
             raise UserError(f"{self.path} holds {state} run: name another --out{advice}.")
-        if self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+        elif not empty:
             raise UserError(f"{self.path} is there and not an empty folder: name another --out.")
+
+    def begin(self, config: RunConfig, resolved: dict[str, Any]) -> None:
+        """Claims the folder for a new run; a run to be resumed has it already."""
+        if self.config.exists():
+            return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -72,16 +80,24 @@ class RunFolder:
             file.write(json.dumps(line) + "\n")
 
     def save_state(self, state: dict[str, Any]) -> None:
-        write_file(self.state, lambda file: torch.save(state, file))
+        # Through memory: torch's own writer does not say why a write failed.
+        content = io.BytesIO()
+        torch.save(state, content)
+        write_file(self.state, lambda file: file.write(content.getbuffer()))
 
     def load_state(self) -> dict[str, Any] | None:
         """The last checkpoint, or None; log lines after it are dropped, as they will come again."""
         state: dict[str, Any] | None = None
         if self.state.exists():
-            state = torch.load(self.state, map_location="cpu", weights_only=True)
+            try:
+                state = torch.load(self.state, map_location="cpu", weights_only=True)
+            except Exception:  # torch.load raises nearly any type on a damaged file
+                raise UserError(
+                    f"{self.state} is not a whole checkpoint: remove it to train from the start."
+                ) from None
         step = state["step"] if state else 0
         if self.metrics.exists():
-            lines = self.metrics.read_text().splitlines()
+            lines = self.metrics.read_text(errors="replace").splitlines()
             kept = [line for line in lines if _step_of(line) <= step]
             write_text(self.metrics, "".join(line + "\n" for line in kept))
         return state
@@ -99,8 +115,8 @@ class RunFolder:
 
 
 def differences(stored: RunConfig, given: RunConfig) -> list[str]:
-    """Fields whose values differ, as 'steps=600'."""
-    values = dataclasses.asdict(stored)
+    """Fields whose values differ, as 'steps=600'; a run folder may have been moved."""
+    values = dataclasses.asdict(stored) | {"out": given.out}
     return [
         f"{name}={values[name]!r}"
         for name, value in dataclasses.asdict(given).items()
@@ -145,21 +161,27 @@ class _saying_what_failed:  # noqa: N801 - reads as a phrase where it is used
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # torch.save reports a full disk as a RuntimeError of its own writer.
-        if isinstance(error, OSError | RuntimeError):
-            reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        if isinstance(error, OSError):
             raise UserError(
-                f"{self.path} cannot be written: {reason}. What was written before is whole; "
-                "free some space and go on with --resume."
+                f"{self.path} cannot be written: {error.strerror}. Everything written before is whole; a run "
+                "goes on with --resume."
             ) from error
 
 
 def _csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(rows)
+    table = [header, *rows]
+    # Before Python 3.13 the writer leaves a lone carriage return unquoted.
+    odd = any("\r" in cell for row in table for cell in row)
+    quote_all = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    quote_few = csv.writer(text, lineterminator="\n")
+    (quote_all if odd else quote_few).writerows(table)
     return text.getvalue()
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a run may be put there: nothing is, or an empty folder."""
+    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
 
 
 def _step_of(line: str) -> int:

@@ -26,9 +26,9 @@ Report = Callable[[int, dict[str, Any] | None], None]
 
 def train(
     method: Method,
-    source: Domain,
-    target: Domain,
+    batches: "Batches",
     config: RunConfig,
+    device: torch.device,
     run: RunFolder,
     report: Report,
 ) -> None:
@@ -38,7 +38,6 @@ def train(
     bit by bit on a CPU. Checkpoints are made only at log points, after the numbers were found
     finite.
     """
-    device = source.device
     accelerator = _accelerator(device)
     method.to(device)
     optimizer = torch.optim.SGD(
@@ -49,7 +48,6 @@ def train(
     )
     first = _restore(method, optimizer, run)
     model, optimizer = accelerator.prepare(method, optimizer)
-    batches = Batches(method, source, target, config)
     tally = _Tally(first)
     model.train()
     for step in range(first, config.steps):

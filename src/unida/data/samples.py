@@ -135,8 +135,10 @@ def _class_folders(root: Path) -> tuple[list[tuple[Path, str]], list[Skipped]]:
     except OSError as error:
         raise UserError(f"{root} cannot be read: {error.strerror}.") from None
     pairs = [(path, folder.name) for folder in folders for path in _images_below(folder)]
+    empty = set(folders) - {root / name for _, name in pairs}
     loose = [entry for entry in entries if entry.suffix.lower() in IMAGE_SUFFIXES]
     skipped = [Skipped(entry, "outside any class folder") for entry in loose if entry.is_file()]
+    skipped += [Skipped(folder, "a class folder without images") for folder in sorted(empty)]
     return pairs, skipped
 
 

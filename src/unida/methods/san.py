@@ -51,16 +51,16 @@ class SANConfig:
     """
 
     lam: float = 1.0
-    beta: float = 0.7
+    beta: float = 0.5
     alpha: float = 0.5
     contrast: Literal["scaled", "paper", "released", "info_nce", "none"] = "scaled"
     third: Literal["log", "sigmoid"] = "sigmoid"
-    third_weight: float = 1.0
+    third_weight: float = 1.2
     top_n: int = 20
-    entropy: float = 0.0
-    head: Literal["linear", "hashed"] = "linear"
+    entropy: float = 0.1
+    head: Literal["linear", "hashed"] = "hashed"
     hidden: float = 2.0
-    projection_lr: float = 1.0
+    projection_lr: float = 0.01
     crop: float = 0.7
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class SANConfig:
         require(0 <= self.alpha <= 1, "alpha", self.alpha, "from 0 to 1")
         require(0 < self.crop <= 1, "crop", self.crop, "more than 0, at most 1")
         require(self.top_n >= 2, "top_n", self.top_n, "2 or more")
-        require(self.hidden > 0, "hidden", self.hidden, "more than 0")
+        require(0.1 <= self.hidden <= 10, "hidden", self.hidden, "from 0.1 to 10")
 
 
 class SAN(Method):

@@ -1,10 +1,11 @@
 """`hf:<directory or id>`: any image model of `transformers` as a backbone (extra `hf`)."""
 
+import inspect
 from typing import Any
 
 from torch import Tensor, nn
 
-from unida.errors import UserError
+from unida.errors import UserError, shorten
 
 
 class HFBackbone(nn.Module):
@@ -29,9 +30,12 @@ class HFBackbone(nn.Module):
         if getattr(self.net, "main_input_name", "") != "pixel_values" or not width:
             raise UserError(f"hf: {config.model_type} is not an image model with a hidden_size.")
         self.out_features = int(width)
+        # A transformer made for another image size stretches its position codes if asked to.
+        stretches = "interpolate_pos_encoding" in inspect.signature(self.net.forward).parameters
+        self.options = {"interpolate_pos_encoding": True} if stretches else {}
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.net(pixel_values=x)
+        out = self.net(pixel_values=x, **self.options)
         pooled: Tensor | None = getattr(out, "pooler_output", None)
         if pooled is not None and self.pooled:
             return pooled.flatten(1)
@@ -48,7 +52,10 @@ def load_hf(place: str) -> HFBackbone:
         reason = str(error).strip().splitlines()[0]
         raise UserError(f"hf:{place} is no model in a folder or on the hub: {reason}") from None
     # A checkpoint of a classifier has no pooler; transformers would fill in a random one.
-    backbone = HFBackbone(net, not any("pooler." in key for key in info["missing_keys"]))
+    missing = [key for key in info["missing_keys"] if "pooler." not in key]
+    if missing:
+        raise UserError(f"hf:{place} is not a whole model; missing: {shorten(missing)}.")
+    backbone = HFBackbone(net, pooled=len(missing) == len(info["missing_keys"]))
     try:
         processor, _ = transformers.ImageProcessingMixin.get_image_processor_dict(place)
     except OSError:  # the model states nothing, so ImageNet's statistics are taken
