@@ -114,7 +114,7 @@ def test_fitting_twice_gives_the_same_rule() -> None:
 @pytest.mark.parametrize("unknown", [0.1, 0.4, 0.8])
 def test_the_weights_estimate_the_share_of_unknowns(unknown: float) -> None:
     rule = mixture(two_groups(4000, unknown))
-    assert f"about {unknown:.0%} of the target look unknown" in rule.note
+    assert f"the stranger one {unknown:.0%} of the images" in rule.note
 
 
 @pytest.mark.parametrize("seed", range(3))

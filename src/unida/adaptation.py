@@ -18,11 +18,12 @@ from unida.errors import UserError, require, shorten
 from unida.evaluate import score_images
 from unida.methods import METHODS, Method
 from unida.model import Model, load, to_predictions
-from unida.models.backbone import build_backbone
+from unida.models.backbone import Backbone, build_backbone
 from unida.reject import RULES, fit_rules
 from unida.runs import RunFolder
 from unida.streams import stream_seed
 from unida.train import Batches, train
+from unida.types import Sizes
 
 _PLACES = ("source", "target", "out")
 
@@ -66,12 +67,13 @@ def run_adaptation(config: RunConfig, resume: bool = False) -> Model:
     run.refuse_if_taken(config, resume)
     device = pick_device(config.device)
     samples = {"source": read_source(config.source), "target": read_unlabelled(config.target)}
-    classes = samples["source"].classes
-    method = build_method(config, len(classes))
+    backbone = _build_backbone(config)  # before the images: a missing file is found at once
     with display() as progress:
         domains = load_domains(config, device, samples, progress.decoding)
-        _check_classes(domains["source"].samples)
-        batches = Batches(method, domains["source"], domains["target"], config)
+        source, target = domains["source"], domains["target"]
+        _check_classes(source.samples)
+        batches = Batches(source, target, config)
+        method = _build_method(config, backbone, source, target)
         run.begin(config, {"method": dataclasses.asdict(method.config)})
         skipped = [s for domain in domains.values() for s in domain.samples.skipped]
         run.write_skipped(skipped)
@@ -80,7 +82,7 @@ def run_adaptation(config: RunConfig, resume: bool = False) -> Model:
         train(method, batches, config, device, run, report)
     if skipped:
         say(f"{len(skipped)} files were left out; {run.skipped} says why.")
-    return _conclude(method, classes, domains["target"], config, run)
+    return _conclude(method, source.samples.classes, target, config, run)
 
 
 def checked(config: RunConfig) -> RunConfig:
@@ -89,18 +91,24 @@ def checked(config: RunConfig) -> RunConfig:
         require(bool(getattr(config, name)), name, "", "a path")
     require(config.method in METHODS, "method", config.method, ", ".join(METHODS))
     require(config.reject in RULES, "reject", config.reject, ", ".join(RULES))
+    parse_settings(METHODS[config.method].Config, config.settings, config.method)
     source, target, out = (os.path.abspath(getattr(config, name)) for name in _PLACES)
     return dataclasses.replace(config, source=source, target=target, out=out)
 
 
-def build_method(config: RunConfig, n_classes: int) -> Method:
-    """Backbone and heads; the initial weights follow from the seed alone."""
+def _build_backbone(config: RunConfig) -> Backbone:
+    """The initial weights follow from the seed alone."""
+    torch.manual_seed(stream_seed(config.seed, "backbone"))
+    return build_backbone(config.backbone, config.weights)
+
+
+def _build_method(config: RunConfig, backbone: Backbone, source: Domain, target: Domain) -> Method:
     cls = METHODS[config.method]
     settings: Any = parse_settings(cls.Config, config.settings, config.method)
-    torch.manual_seed(stream_seed(config.seed, "backbone"))
-    backbone = build_backbone(config.backbone, config.weights)
+    n_classes = len(source.samples.classes)
+    sizes = Sizes(n_classes, len(source), len(target), config.batch, config.steps)
     torch.manual_seed(stream_seed(config.seed, "heads"))
-    return cls(settings, backbone, n_classes)
+    return cls(settings, backbone, sizes)
 
 
 def _check_classes(source: Samples) -> None:

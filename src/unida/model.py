@@ -24,7 +24,7 @@ from unida.models.backbone import rebuild_backbone
 from unida.models.weights import load_strictly, read_weights
 from unida.reject import Rule, decide, pick_rule
 from unida.runs import RunFolder, write_file
-from unida.types import Prediction, Scored
+from unida.types import Prediction, Scored, Sizes
 
 FORMAT = 1
 
@@ -127,6 +127,7 @@ class Model:
             "settings": dataclasses.asdict(self.method.config),
             "backbone": self.method.backbone.spec,
             "classes": self.classes,
+            "sizes": dataclasses.asdict(self.method.sizes),
             "image_size": self.image_size,
             "pixel_size": self.pixel_size,
             "reject": self.reject,
@@ -154,7 +155,7 @@ def load(run: str | Path, device: str = "auto") -> Model:
     cls = METHODS[d["method"]]
     backbone = rebuild_backbone(d["backbone"])
     settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
-    method = cls(settings, backbone, len(d["classes"]))
+    method = cls(settings, backbone, Sizes(**d["sizes"]))
     load_strictly(method, tensors, str(path))
     where = pick_device(device)
     return Model(

@@ -163,8 +163,8 @@ class _saying_what_failed:  # noqa: N801 - reads as a phrase where it is used
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, OSError):
             raise UserError(
-                f"{self.path} cannot be written: {error.strerror}. Everything written before is whole; a run "
-                "goes on with --resume."
+                f"{self.path} cannot be written: {error.strerror}. Everything written before is "
+                "whole; a run goes on with --resume."
             ) from error
 
 

@@ -15,10 +15,11 @@ from unida.data.domain import Domain
 from unida.data.sampling import Balanced, Shuffled
 from unida.errors import UserError
 from unida.methods import Method
+from unida.methods.base import DomainName
 from unida.runs import RunFolder
 from unida.streams import stream, stream_seed
 from unida.types import Batch
-from unida.views import View, make_view
+from unida.views import PLAIN, WEAK, View, make_view
 
 Report = Callable[[int, dict[str, Any] | None], None]
 """Called after every step with the number of steps done and, at a log point, the log line."""
@@ -48,18 +49,24 @@ def train(
     )
     first = _restore(method, optimizer, run)
     model, optimizer = accelerator.prepare(method, optimizer)
+    look = _Look(method, batches)
     tally = _Tally(first)
-    model.train()
     for step in range(first, config.steps):
-        _set_lr(optimizer, config, step)
         torch.manual_seed(stream_seed(config.seed, "step", step))  # dropout and the like
-        terms = model(batches.at(step))
+        if method.refresh_every and step % method.refresh_every == 0:
+            _refresh(method, look, step)
+        _set_lr(optimizer, config, step)
+        model.train()
+        batch = batches.at(step, method)
+        terms = model(batch)
         total = torch.stack(list(terms.values())).sum()
         optimizer.zero_grad()
         accelerator.backward(total)
         grads = [p.grad for p in method.parameters() if p.grad is not None]
         tally.add(step, total, terms, torch.nn.utils.get_total_norm(grads))
         optimizer.step()
+        with torch.no_grad():
+            method.after_step(batch)
 
         done = step + 1
         checkpoint = done % config.checkpoint_every == 0 or done == config.steps
@@ -72,6 +79,8 @@ def train(
                 {"step": done, "model": method.state_dict(), "optimizer": optimizer.state_dict()}
             )
         report(done, line)
+    if method.refresh_every:
+        _refresh(method, look, config.steps)
 
 
 def inverse_decay(lr: float, step: int, steps: int) -> float:
@@ -82,49 +91,82 @@ def inverse_decay(lr: float, step: int, steps: int) -> float:
 class Batches:
     """The batch of every step: indices → pixels → views. The next pixels are fetched ahead."""
 
-    def __init__(self, method: Method, source: Domain, target: Domain, config: RunConfig) -> None:
+    def __init__(self, source: Domain, target: Domain, config: RunConfig) -> None:
         assert source.samples.labels is not None
-        self.config, self.source, self.target = config, source, target
+        self.config = config
+        self.domains: dict[DomainName, Domain] = {"source": source, "target": target}
         self.labels = torch.from_numpy(source.samples.labels)
         self.from_source = Balanced(source.samples.labels, config.batch, config.seed)
         self.from_target = Shuffled(len(target), config.batch, config.seed)
-        self.source_views, self.target_views = (
-            tuple(view.adjusted(config.flip, config.jitter) for view in views)
-            for views in (method.source_views, method.target_views)
-        )
         self._pool = ThreadPoolExecutor(1)
-        self._ahead: tuple[int, Future[tuple[Tensor, Tensor, Tensor]]] | None = None
+        self._ahead: tuple[int, Future[_Fetched]] | None = None
 
-    def at(self, step: int) -> Batch:
+    def at(self, step: int, method: Method) -> Batch:
+        """The batch of a step, as this method wants to see it."""
         if self._ahead is None or self._ahead[0] != step:
             self._ahead = (step, self._pool.submit(self._fetch, step))
-        source, labels, target = self._ahead[1].result()
+        source_index, source, target_index, target = self._ahead[1].result()
         if step + 1 < self.config.steps:
             self._ahead = (step + 1, self._pool.submit(self._fetch, step + 1))
+        wanted = method.extra(step, stream(self.config.seed, "extra", step))
+        extra = {
+            name: self._views(name, (WEAK,), self.domains[domain].images(index), step)[0]
+            for name, (domain, index) in wanted.items()
+        }
+        device = self.domains["source"].device
         return Batch(
-            source_views=self._views("source", self.source_views, source, step),
-            source_labels=labels,
-            target_views=self._views("target", self.target_views, target, step),
+            step=step,
+            source_views=self._views("source", method.source_views, source, step),
+            source_labels=self.labels[source_index].to(device, non_blocking=True),
+            source_index=source_index.to(device, non_blocking=True),
+            target_views=self._views("target", method.target_views, target, step),
+            target_index=target_index.to(device, non_blocking=True),
+            extra=extra,
         )
 
-    def _fetch(self, step: int) -> tuple[Tensor, Tensor, Tensor]:
-        chosen = self.from_source.indices(step)
-        labels = self.labels[chosen].to(self.source.device, non_blocking=True)
-        others = self.from_target.indices(step) if self.target_views else torch.arange(0)
-        return self.source.images(chosen), labels, self.target.images(others)
+    def _fetch(self, step: int) -> "_Fetched":
+        source, target = self.from_source.indices(step), self.from_target.indices(step)
+        images = (self.domains["source"].images(source), self.domains["target"].images(target))
+        return source, images[0], target, images[1]
 
     def _views(
-        self, domain: str, views: tuple[View, ...], images: Tensor, step: int
+        self, name: str, views: tuple[View, ...], images: Tensor, step: int
     ) -> tuple[Tensor, ...]:
+        config = self.config
         return tuple(
             make_view(
-                view,
+                view.adjusted(config.flip, config.jitter),
                 images,
-                self.config.image_size,
-                stream(self.config.seed, "view", domain, number, step),
+                config.image_size,
+                stream(config.seed, "view", name, number, step),
             )
             for number, view in enumerate(views)
         )
+
+
+_Fetched = tuple[Tensor, Tensor, Tensor, Tensor]  # numbers and pixels of source and target
+
+
+class _Look:
+    """See `unida.methods.base.Look`."""
+
+    def __init__(self, method: Method, batches: Batches) -> None:
+        self.backbone, self.domains = method.backbone, batches.domains
+        self.image_size = batches.config.image_size
+        self.source_labels = batches.labels.to(batches.domains["source"].device)
+
+    def __call__(self, domain: DomainName) -> Tensor:
+        images = self.domains[domain]
+        chunks = torch.split(torch.arange(len(images)), 128)
+        nothing = torch.Generator()
+        views = (make_view(PLAIN, images.images(c), self.image_size, nothing) for c in chunks)
+        return torch.cat([self.backbone(view) for view in views])
+
+
+def _refresh(method: Method, look: _Look, step: int) -> None:
+    method.eval()
+    with torch.no_grad():
+        method.refresh(look, step)
 
 
 class _Tally:

@@ -1,6 +1,6 @@
 """What flows between the rooms."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +15,39 @@ UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)
+class Sizes:
+    """The numbers a method may size its parts, memories and schedules by."""
+
+    n_classes: int
+    n_source: int
+    n_target: int
+    batch: int
+    steps: int
+
+
+@dataclass(frozen=True)
 class Batch:
     """What a method sees in one step: float images in [0, 1] of shape (B, 3, size, size).
 
     A tuple of views holds the same images in the same order, each view with its own draw.
+
+    Attributes:
+        step: number of the step, from 0.
+        source_views: views of the source images; empty where the method asks for none.
+        source_labels: their classes.
+        source_index: their numbers in the source.
+        target_views: views of the target images; empty where the method asks for none.
+        target_index: their numbers in the target.
+        extra: the images a method asked for by `Method.extra`, by its names.
     """
 
+    step: int
     source_views: tuple[Tensor, ...]
     source_labels: Tensor
+    source_index: Tensor
     target_views: tuple[Tensor, ...]
+    target_index: Tensor
+    extra: dict[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -304,7 +304,7 @@ class TestFullDisk:
         assert main(project.command("--steps", "3", "--checkpoint-every", "1")) == 2
         last = capfd.readouterr().err.splitlines()[-1]
         assert last.startswith(f"unida: {project.out / 'state.pt'} cannot be written: ")
-        assert "go on with --resume" in last
+        assert "goes on with --resume" in last
         expected = {"config.json", "metrics.jsonl", "skipped.csv", "state.pt"}
         assert contents(project.out).keys() == expected
         assert json.loads((project.out / "config.json").read_text())["run"]["steps"] == 3

@@ -2,13 +2,15 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, Protocol
 
-from torch import Tensor, nn
+from torch import Generator, Tensor, nn
 
 from unida.models.backbone import Backbone
-from unida.types import Batch, Outputs
+from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, View
+
+DomainName = Literal["source", "target"]
 
 
 @dataclass(frozen=True)
@@ -20,25 +22,38 @@ class Group:
     lr: float = 1.0
 
 
+class Look(Protocol):
+    """A look at a whole domain, in evaluation mode and without gradient."""
+
+    source_labels: Tensor
+
+    def __call__(self, domain: DomainName) -> Tensor:
+        """The backbone's features of every image, shown plainly, in order: (N, D)."""
+        ...
+
+
 class Method(nn.Module, ABC):
-    """The contract every method keeps.
+    """The contract every method keeps: `losses` and `predict`, and a few hooks that do nothing.
 
     The loop sums the losses, steps and logs; a method never calls `backward`, moves tensors
-    between devices, prints or opens files. State that must survive a restart is a buffer.
+    between devices, prints or opens files. State that must survive a restart is a buffer of fixed
+    shape.
 
     Attributes:
         Config: frozen dataclass of the method's settings, in the paper's symbols.
-        source_views: how source images are shown, one entry a view.
-        target_views: how target images are shown, one entry a view; empty if they are not needed.
+        source_views: how source images are shown, one entry a view; empty if not needed.
+        target_views: how target images are shown, likewise.
+        refresh_every: steps between two calls of `refresh`; 0 for never.
     """
 
     Config: ClassVar[type]
     source_views: tuple[View, ...] = (WEAK,)
     target_views: tuple[View, ...] = (WEAK,)
+    refresh_every: int = 0
 
-    def __init__(self, config: Any, backbone: Backbone, n_classes: int) -> None:
+    def __init__(self, config: Any, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__()
-        self.config, self.backbone, self.n_classes = config, backbone, n_classes
+        self.config, self.backbone, self.sizes = config, backbone, sizes
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
@@ -52,6 +67,18 @@ class Method(nn.Module, ABC):
         """Everything but the backbone, at the run's learning rate unless the method says else."""
         of_backbone = {id(p) for p in self.backbone.parameters()}
         return [Group("heads", [p for p in self.parameters() if id(p) not in of_backbone])]
+
+    # Hooks of the loop, in the order they are called.
+
+    def refresh(self, look: Look, step: int) -> None:
+        """Before step 0, every `refresh_every` steps and after the last: clusters and the like."""
+
+    def extra(self, step: int, draws: Generator) -> dict[str, tuple[DomainName, Tensor]]:
+        """More images for this step, by name: a domain and image numbers; shown as `WEAK`."""
+        return {}
+
+    def after_step(self, batch: Batch) -> None:
+        """After the optimiser's step, without gradient: memories, unit rows."""
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.losses(batch)

@@ -27,7 +27,7 @@ from unida.losses import all_in_one, info_nce, open_entropy, soft_contrastive
 from unida.methods.base import Group, Method
 from unida.models.backbone import Backbone
 from unida.models.heads import AllInOne, Projection
-from unida.types import Batch, Outputs
+from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, strong
 
 
@@ -76,11 +76,11 @@ class SAN(Method):
     Config = SANConfig
     config: SANConfig
 
-    def __init__(self, config: SANConfig, backbone: Backbone, n_classes: int) -> None:
-        super().__init__(config, backbone, n_classes)
+    def __init__(self, config: SANConfig, backbone: Backbone, sizes: Sizes) -> None:
+        super().__init__(config, backbone, sizes)
         width = backbone.out_features
         self.projection = Projection(width, round(config.hidden * width), width)  # H
-        self.classifier = AllInOne(width, n_classes, hashed=config.head == "hashed")  # C^AIO
+        self.classifier = AllInOne(width, sizes.n_classes, hashed=config.head == "hashed")  # C^AIO
         self.source_views = (WEAK,)
         self.target_views = (strong(config.crop),) * 2
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from unida.methods.base import Method
 from unida.models.backbone import Backbone
-from unida.types import Batch, Outputs
+from unida.types import Batch, Outputs, Sizes
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class SourceOnly(Method):
     Config = SourceOnlyConfig
     target_views = ()
 
-    def __init__(self, config: SourceOnlyConfig, backbone: Backbone, n_classes: int) -> None:
-        super().__init__(config, backbone, n_classes)
-        self.classifier = nn.Linear(backbone.out_features, n_classes, bias=False)
+    def __init__(self, config: SourceOnlyConfig, backbone: Backbone, sizes: Sizes) -> None:
+        super().__init__(config, backbone, sizes)
+        self.classifier = nn.Linear(backbone.out_features, sizes.n_classes, bias=False)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         logits = self.classifier(self.backbone(batch.source_views[0]))
@@ -37,4 +37,4 @@ class SourceOnly(Method):
         log_probs = self.classifier(y).log_softmax(1)
         probs = log_probs.exp()
         entropy = -(probs * log_probs).sum(1)
-        return Outputs(probs, entropy - 0.5 * math.log(self.n_classes), y)
+        return Outputs(probs, entropy - 0.5 * math.log(self.sizes.n_classes), y)
