@@ -20,6 +20,7 @@ from unida.console import say
 from unida.data.samples import Skipped
 from unida.demo import Demo, run_demo
 from unida.errors import UserError
+from unida.methods import METHODS
 from unida.model import load
 from unida.runs import RunFolder, predictions_csv, write_text
 
@@ -76,6 +77,14 @@ class Evaluate:
     """auto, cpu, cuda, cuda:N or mps."""
 
 
+@dataclass(frozen=True)
+class Methods:
+    """Lists the methods: paper, reject rule, and whether the code follows a release.
+
+    Example: unida methods
+    """
+
+
 def adapt_command(args: list[str]) -> None:
     given = _parse(Adapt, "adapt", args)
     config = _run_config(given)
@@ -125,10 +134,23 @@ def demo_command(args: list[str]) -> None:
     run_demo(_parse(Demo, "demo", args))
 
 
+def methods_command(args: list[str]) -> None:
+    _parse(Methods, "methods", args)
+    table = Table()
+    for name in ("method", "venue", "unknown if", "from"):
+        table.add_column(name)
+    for name, method in METHODS.items():
+        about = method.about
+        rule = about.rule + (" (transductive)" if about.transductive else "")
+        table.add_row(name, about.venue, rule, about.spec)
+    Console().print(table)
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "adapt": adapt_command,
     "predict": predict_command,
     "evaluate": evaluate_command,
+    "methods": methods_command,
     "demo": demo_command,
 }
 
@@ -137,6 +159,7 @@ USAGE = """usage: unida COMMAND ...
   adapt     labelled source and unlabelled target images in, a model and labels out
   predict   label new images with a trained model
   evaluate  score a trained model on labelled images
+  methods   list the methods, their papers and how they decide
   demo      see it work on handwritten digits, without a download
 
 unida COMMAND --help says more."""

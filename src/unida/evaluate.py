@@ -1,6 +1,7 @@
 """Model + images → arrays."""
 
-import numpy as np
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -10,27 +11,33 @@ from unida.types import Outputs, Scored
 from unida.views import PLAIN, make_view
 
 
-@torch.inference_mode()
 def score_images(
     method: Method, pixels: PixelStore, image_size: int, device: torch.device, batch: int = 128
 ) -> Scored:
     """What the method says of every image, shown plainly, in order."""
+    chunks = (torch.arange(i, min(i + batch, len(pixels))) for i in range(0, len(pixels), batch))
+    return score_batches(method, (pixels.get(chunk) for chunk in chunks), image_size, device)
+
+
+@torch.inference_mode()
+def score_batches(
+    method: Method, batches: Iterable[Tensor], image_size: int, device: torch.device
+) -> Scored:
+    """The same for batches of uint8 images (B, 3, S, S); the set is judged as a whole."""
     method.eval()
     parts = []
-    for start in range(0, len(pixels), batch):
-        index = torch.arange(start, min(start + batch, len(pixels)))
-        parts.append(score_batch(method, pixels.get(index).to(device), image_size))
-    return Scored(
-        probs=_gather([p.probs for p in parts]).astype(np.float64),
-        unknown_score=_gather([p.unknown_score for p in parts]).astype(np.float64),
-        features=_gather([p.features for p in parts]),
+    for images in batches:
+        view = make_view(PLAIN, images.to(device), image_size, torch.Generator())
+        parts.append(method.predict(view))
+    whole = method.judge(
+        Outputs(
+            probs=torch.cat([part.probs for part in parts]),
+            unknown_score=torch.cat([part.unknown_score for part in parts]),
+            features=torch.cat([part.features for part in parts]),
+        )
     )
-
-
-def score_batch(method: Method, images: Tensor, image_size: int) -> Outputs:
-    """The method's outputs for uint8 images (B, 3, S, S)."""
-    return method.predict(make_view(PLAIN, images, image_size, torch.Generator()))
-
-
-def _gather(parts: list[Tensor]) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
-    return torch.cat(parts).float().cpu().numpy()
+    return Scored(
+        probs=whole.probs.double().cpu().numpy(),
+        unknown_score=whole.unknown_score.double().cpu().numpy(),
+        features=whole.features.float().cpu().numpy(),
+    )

@@ -1,8 +1,9 @@
 """A trained model: loaded from one file, it labels images and says 'unknown'."""
 
 import dataclasses
+import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,15 @@ import numpy as np
 import torch
 from PIL import Image
 from safetensors.torch import save as save_tensors
+from torch import Tensor
 
 from unida.config import from_mapping
 from unida.data.decode import BadImageError, Pixels, decode_file, to_square
-from unida.data.pixels import ArrayStore, in_order
+from unida.data.pixels import in_order
 from unida.data.samples import Skipped, read_unlabelled
 from unida.devices import pick_device
 from unida.errors import UserError, require, shorten
-from unida.evaluate import score_images
+from unida.evaluate import score_batches
 from unida.methods import METHODS, Method
 from unida.models.backbone import rebuild_backbone
 from unida.models.weights import load_strictly, read_weights
@@ -77,9 +79,9 @@ class Model:
         return to_predictions(paths, scored, rule, self.classes)
 
     def score(
-        self, images: Images, skipped: list[Skipped] | None = None, chunk: int = 512
+        self, images: Images, skipped: list[Skipped] | None = None
     ) -> tuple[list[Path | None], Scored]:
-        """What the method says of images, before any rule decides; `chunk` are decoded at a time.
+        """What the method says of images, before any rule decides.
 
         Returns:
             The path of each image that could be used (None for one in memory) and its outputs.
@@ -87,28 +89,41 @@ class Model:
         one = isinstance(images, str | Path | Image.Image)
         items = list(_expand([images] if one else images))  # type: ignore[list-item, arg-type]
         paths: list[Path | None] = []
-        parts = []
-        for start in range(0, len(items), chunk):
-            pixels: list[Pixels] = []
-            for result in in_order(self._decode, items[start : start + chunk]):
-                if isinstance(result, Skipped):
-                    if skipped is None:
-                        raise UserError(f"{result.path} cannot be used: {result.reason}.")
-                    skipped.append(result)
-                else:
-                    paths.append(result[0])
-                    pixels.append(result[1])
-            if pixels:
-                store = ArrayStore(torch.from_numpy(np.stack(pixels)))
-                parts.append(score_images(self.method, store, self.image_size, self.device))
-        if not parts:
-            reasons = [f"{bad.path} ({bad.reason})" for bad in skipped or ()]
-            raise UserError(f"There is no image to look at: {shorten(reasons, 3) or 'none given'}.")
-        return paths, Scored(
-            probs=np.concatenate([part.probs for part in parts]),
-            unknown_score=np.concatenate([part.unknown_score for part in parts]),
-            features=np.concatenate([part.features for part in parts]),
-        )
+        bad: list[Skipped] = []
+        decoded = self._decoded(items, paths, bad)
+        first = next(decoded, None)
+        if first is None:
+            reasons = shorten([f"{one.path} ({one.reason})" for one in bad], 3)
+            raise UserError(f"There is no image to look at: {reasons or 'none was given'}.")
+        batches = itertools.chain([first], decoded)
+        scored = score_batches(self.method, batches, self.image_size, self.device)
+        if bad and skipped is None:
+            raise UserError(f"{bad[0].path} cannot be used: {bad[0].reason}.")
+        if self.method.about.transductive and len(paths) < 2:
+            raise UserError(
+                f"{self.method_name} judges a set of images as a whole (it is transductive): "
+                "hand over all of them, not one."
+            )
+        if skipped is not None:
+            skipped += bad
+        return paths, scored
+
+    def _decoded(
+        self, items: list[Path | Image.Image], paths: list[Path | None], bad: list[Skipped]
+    ) -> Iterator[Tensor]:
+        """Batches of pixels; notes the path of each image, and what is left out."""
+        pixels: list[Pixels] = []
+        for result in in_order(self._decode, items):
+            if isinstance(result, Skipped):
+                bad.append(result)
+                continue
+            paths.append(result[0])
+            pixels.append(result[1])
+            if len(pixels) == 128:
+                yield torch.from_numpy(np.stack(pixels))
+                pixels = []
+        if pixels:
+            yield torch.from_numpy(np.stack(pixels))
 
     def _decode(self, item: Path | Image.Image) -> tuple[Path | None, Pixels] | Skipped:
         path = item if isinstance(item, Path) else None

@@ -395,7 +395,7 @@ class TestOptions:
         assert not project.out.exists()
 
     def test_an_unknown_command_is_answered_with_the_commands(self, capfd: Capture) -> None:
-        expected = "no command 'adopt'; the commands are adapt, predict, evaluate, demo"
+        expected = "no command 'adopt'; the commands are adapt, predict, evaluate, methods, demo"
         assert complaint(["adopt"], capfd).startswith(expected)
 
     def test_predict_refuses_an_unknown_rule(self, finished: Project, capfd: Capture) -> None:

@@ -14,6 +14,25 @@ DomainName = Literal["source", "target"]
 
 
 @dataclass(frozen=True)
+class About:
+    """Where a method comes from, for `unida methods` and the footers of tables.
+
+    Attributes:
+        paper: authors' title of it.
+        venue: where it appeared, with the year.
+        rule: how it decides on unknown, in a few words.
+        spec: whether this file follows released code or reconstructs what was never published.
+        transductive: whether the verdict on an image depends on the others judged with it.
+    """
+
+    paper: str
+    venue: str
+    rule: str
+    spec: Literal["released code", "reconstruction"]
+    transductive: bool = False
+
+
+@dataclass(frozen=True)
 class Group:
     """Parameters that share a learning rate, a factor of the run's."""
 
@@ -40,12 +59,14 @@ class Method(nn.Module, ABC):
     shape.
 
     Attributes:
+        about: where it comes from.
         Config: frozen dataclass of the method's settings, in the paper's symbols.
         source_views: how source images are shown, one entry a view; empty if not needed.
         target_views: how target images are shown, likewise.
         refresh_every: steps between two calls of `refresh`; 0 for never.
     """
 
+    about: ClassVar[About]
     Config: ClassVar[type]
     source_views: tuple[View, ...] = (WEAK,)
     target_views: tuple[View, ...] = (WEAK,)
@@ -62,6 +83,10 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def predict(self, images: Tensor) -> Outputs:
         """Class probabilities and the unknown score; the own rule rejects at zero and above."""
+
+    def judge(self, outputs: Outputs) -> Outputs:
+        """Sees the outputs of a whole set at once; a transductive method decides here."""
+        return outputs
 
     def head_groups(self) -> list[Group]:
         """Everything but the backbone, at the run's learning rate unless the method says else."""

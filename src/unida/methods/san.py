@@ -24,7 +24,7 @@ from torch import Tensor
 
 from unida.errors import require
 from unida.losses import all_in_one, info_nce, open_entropy, soft_contrastive
-from unida.methods.base import Group, Method
+from unida.methods.base import About, Group, Method
 from unida.models.backbone import Backbone
 from unida.models.heads import AllInOne, Projection
 from unida.types import Batch, Outputs, Sizes
@@ -73,6 +73,13 @@ class SANConfig:
 
 
 class SAN(Method):
+    about = About(
+        paper="Boosting Novel Category Discovery Over Domains with Soft Contrastive Learning and "
+        "All in One Classifier",
+        venue="ICCV 2023",
+        rule="the largest of all 2K outputs says 'is not k'",
+        spec="released code",
+    )
     Config = SANConfig
     config: SANConfig
 

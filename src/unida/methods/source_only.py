@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unida.methods.base import Method
+from unida.methods.base import About, Method
 from unida.models.backbone import Backbone
 from unida.types import Batch, Outputs, Sizes
 
@@ -21,6 +21,12 @@ class SourceOnlyConfig:
 
 
 class SourceOnly(Method):
+    about = About(
+        paper="Cross-entropy on the source",
+        venue="baseline",
+        rule="entropy above half its maximum",
+        spec="released code",
+    )
     Config = SourceOnlyConfig
     target_views = ()
 

@@ -1,6 +1,7 @@
 """Backbone F: images in [0, 1] → features y, by name."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -46,13 +47,27 @@ class Backbone(nn.Module):
         self.dtype: torch.dtype | None = None
 
     def forward(self, images: Tensor) -> Tensor:
+        return self._compute(self.net, self._normalised(images))
+
+    def middle(self, images: Tensor) -> Tensor:
+        """A map of the network's middle, (B, C, h, w), for methods that look at parts of images."""
+        require(hasattr(self.net, "middle"), "backbone", type(self.net).__name__, "one of our own")
+        return self._compute(cast(Any, self.net).middle, self._normalised(images))
+
+    def top(self, middle: Tensor) -> Tensor:
+        """From that map to the features: `top(middle(x))` equals `forward(x)`."""
+        return self._compute(cast(Any, self.net).top, middle)
+
+    def _normalised(self, images: Tensor) -> Tensor:
         x = (images - self.mean) / self.std
         if images.device.type == "cuda":
             x = x.contiguous(memory_format=torch.channels_last)
+        return x
+
+    def _compute(self, part: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         low = self.dtype or torch.float32
-        with torch.autocast(images.device.type, low, enabled=self.dtype is not None):
-            features: Tensor = self.net(x)
-        return features.float()
+        with torch.autocast(x.device.type, low, enabled=self.dtype is not None):
+            return part(x).float()
 
 
 def build_backbone(name: str, weights: str | None) -> Backbone:

@@ -10,21 +10,30 @@ class SmallCNN(nn.Module):
     stroke lies matters for a digit.
     """
 
-    out_features = 128
+    out_features, middle_features = 128, 64
 
     def __init__(self) -> None:
         super().__init__()
         self.maps = nn.Sequential(*_stage(3, 32), *_stage(32, 64), nn.AdaptiveAvgPool2d(4))
         self.features = nn.Sequential(
             nn.Flatten(),
-            nn.Linear(64 * 4 * 4, self.out_features, bias=False),
+            nn.Linear(self.middle_features * 4 * 4, self.out_features, bias=False),
             nn.BatchNorm1d(self.out_features),
             nn.ReLU(inplace=True),
         )
 
+    def middle(self, x: Tensor) -> Tensor:
+        """Images → the map before the linear layer, (B, middle_features, 4, 4)."""
+        out: Tensor = self.maps(x)
+        return out
+
+    def top(self, middle: Tensor) -> Tensor:
+        """The map → features."""
+        out: Tensor = self.features(middle)
+        return out
+
     def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.features(self.maps(x))
-        return features
+        return self.top(self.middle(x))
 
 
 def _stage(inside: int, outside: int) -> tuple[nn.Module, ...]:

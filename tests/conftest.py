@@ -1,0 +1,47 @@
+"""Fixtures that many tests share."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.tasks import Task
+from unida.data.digits import uci
+
+torch.set_num_threads(2)
+
+
+@pytest.fixture(scope="session")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    """A small task of real handwritten digits: 0–3 known, of these 0–2 in the target, with 8 and 9.
+
+    The target is drawn brighter, so that the domains differ.
+    """
+    root = tmp_path_factory.mktemp("digits")
+    images, labels = uci()
+    for role, wanted, count in (("source", (0, 1, 2, 3), 16), ("target", (0, 1, 2, 8, 9), 16)):
+        for digit in wanted:
+            numbers = np.flatnonzero(labels == digit)
+            numbers = numbers[:count] if role == "source" else numbers[-count:]
+            folder = root / role / str(digit)
+            folder.mkdir(parents=True)
+            for i in numbers:
+                pixels = images[i] if role == "source" else images[i] // 2 + 100
+                Image.fromarray(pixels).save(folder / f"{i:04}.png")
+    return Task(root / "source", root / "target")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """GPU tests are skipped where there is none."""
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"
