@@ -31,7 +31,10 @@ DIRECTIONS = (("mnist", "uci"), ("uci", "mnist"))
 
 @dataclass(frozen=True)
 class Demo:
-    """Shows the whole way on two sets of handwritten digits, in both directions."""
+    """Shows the whole way on two sets of handwritten digits, in both directions.
+
+    Example: unida demo --out demo
+    """
 
     out: str = ""
     """Folder for data and runs; by default a new one under the temporary folder."""

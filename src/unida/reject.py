@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import yeojohnson
 from sklearn.mixture import GaussianMixture
 
 from unida.errors import require
@@ -41,9 +42,10 @@ def own(scores: FloatArray) -> Rule:
 def mixture(scores: FloatArray) -> Rule:
     """Two Gaussians fitted to the target's scores; the threshold is where they cross.
 
-    The scores must show two groups: two components explain them better than one (BIC), each
-    holds 2 % of the images at least, and their densities cross between the two means. Otherwise
-    the rule says so and falls back to `own`.
+    The scores must show two groups: two components explain them better (BIC) than one Gaussian
+    and than one skewed or flat mode, each holds 2 % of the images at least, and their densities
+    cross between the two means. Otherwise the rule says so and falls back to `own`. What it
+    cannot know: whether the stranger group is unknown classes or strange images of known ones.
     """
     values = np.asarray(scores, dtype=np.float64)
     values = values[np.isfinite(values)]
@@ -54,12 +56,12 @@ def mixture(scores: FloatArray) -> Rule:
         return _fall_back("all target scores are equal")
     centre = values.mean()
     column = ((values - centre) / spread)[:, None]
-    one, two = (GaussianMixture(n, n_init=5, random_state=0).fit(column) for n in (1, 2))
-    if two.bic(column) >= one.bic(column):
-        return _fall_back("one component explains the target's scores as well as two")
+    two = GaussianMixture(2, n_init=5, random_state=0).fit(column)
     crossing = _crossing(two)
-    if two.weights_.min() < 0.02 or crossing is None:
+    if two.bic(column) >= _bic_of_one_mode(column[:, 0]) or crossing is None:
         return _fall_back("the target's scores show one mode only")
+    if two.weights_.min() < 0.02:
+        return _fall_back("all but a few of the target's scores lie in one mode")
     share = two.weights_[np.argmax(two.means_)]
     return Rule(
         "mixture",
@@ -70,6 +72,17 @@ def mixture(scores: FloatArray) -> Rule:
 
 def _fall_back(reason: str) -> Rule:
     return Rule("own", 0.0, f"{reason}; the method's own rule is used instead")
+
+
+def _bic_of_one_mode(values: FloatArray) -> float:
+    """The lowest BIC of a Gaussian, of one after the best Yeo-Johnson power, and of a uniform."""
+    n = len(values)
+    warped, power = yeojohnson(values)
+    stretch = (power - 1) * np.sum(np.sign(values) * np.log1p(np.abs(values)))
+    plain, skewed = (n * (math.log(2 * math.pi * v.var()) + 1) for v in (values, warped))
+    flat = 2 * n * math.log(np.ptp(values))
+    fits = ((plain, 2), (skewed - 2 * stretch, 3), (flat, 2))
+    return float(min(fit + parameters * math.log(n) for fit, parameters in fits))
 
 
 def _crossing(fit: GaussianMixture) -> float | None:

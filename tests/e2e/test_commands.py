@@ -1,0 +1,181 @@
+"""The README's commands and their Python twins, from folders to files."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import unida
+from tests.images import read_csv
+from tests.tasks import QUICK, Task
+from unida.cli import COMMANDS, main
+from unida.model import Model
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def run(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of 120 steps, enough to tell some digits apart."""
+    out = tmp_path_factory.mktemp("commands") / "run"
+    assert main(["adapt", *digits.arguments(out, steps=120, batch=16)]) == 0
+    return out
+
+
+class TestAdapt:
+    def test_the_run_holds_what_it_promises(self, run: Path) -> None:
+        config = json.loads((run / "config.json").read_text())
+        assert config["run"]["steps"] == 120
+        assert config["method"]["beta"] == 0.5  # the method's settings, defaults and all
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        assert [line["step"] for line in lines] == list(range(5, 121, 5))
+        assert {"loss", "ce", "aio", "scl", "entropy", "lr", "grad_norm"} <= lines[0].keys()
+        assert (run / "done").exists()
+        assert not (run / "state.pt").exists()
+
+    def test_every_target_image_has_a_verdict_that_names_its_rule(
+        self, run: Path, digits: Task
+    ) -> None:
+        rows = read_csv(run / "predictions.csv")
+        assert [row["path"] for row in rows] == sorted(map(str, digits.target.rglob("*.png")))
+        rule = unida.load(run, "cpu").rule()
+        for row in rows:
+            assert row["label"] in {"0", "1", "2", "3", "unknown"}
+            assert 0 <= float(row["confidence"]) <= 1
+            rejected = float(row["unknown_score"]) >= rule.threshold
+            assert rejected == (row["label"] == "unknown")
+            assert row["rule"] == rule.name
+
+    def test_a_target_of_class_folders_gives_nothing_away(
+        self, run: Path, digits: Task, tmp_path: Path
+    ) -> None:
+        """The same images without their class folders: the same model, bit by bit."""
+        flat = tmp_path / "flat"
+        flat.mkdir()
+        for number, path in enumerate(sorted(digits.target.rglob("*.png"))):
+            (flat / f"{number:03}.png").write_bytes(path.read_bytes())
+        task, out = Task(digits.source, flat), tmp_path / "run"
+        assert main(["adapt", *task.arguments(out, steps=120, batch=16)]) == 0
+        assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+
+    def test_it_learns(self, run: Path, digits: Task) -> None:
+        model = unida.load(run, "cpu")
+        images = sorted((digits.source / "0").glob("*.png"))
+        best = model.score(images)[1].probs.argmax(1)
+        assert (best == 0).mean() > 0.8
+
+    def test_resume_of_a_finished_run_leaves_it_alone(self, run: Path, capfd: Capture) -> None:
+        before = {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
+        assert main(["adapt", "--out", str(run), "--resume"]) == 0
+        assert "finished already" in capfd.readouterr().err
+        assert before == {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
+
+    def test_resume_refuses_other_settings_by_name(
+        self, digits: Task, out: Path, capfd: Capture
+    ) -> None:
+        assert main(["adapt", *digits.arguments(out, steps=2)]) == 0
+        (out / "done").unlink()
+        assert main(["adapt", "--out", str(out), "--resume", "--steps", "3"]) == 2
+        assert "other settings (steps=2)" in capfd.readouterr().err
+
+
+class TestPredict:
+    def test_csv_on_standard_output(self, run: Path, digits: Task, capfd: Capture) -> None:
+        image = next((digits.target / "9").glob("*.png"))
+        assert main(["predict", str(run), str(image), str(digits.target / "8")]) == 0
+        rows = list(csv.DictReader(io.StringIO(capfd.readouterr().out)))
+        assert [row["path"] for row in rows] == [
+            str(image),
+            *sorted(map(str, (digits.target / "8").glob("*.png"))),
+        ]
+
+    def test_the_same_images_get_the_same_verdict_as_in_the_run(
+        self, run: Path, digits: Task, tmp_path: Path
+    ) -> None:
+        place = tmp_path / "labels.csv"
+        assert main(["predict", str(run), str(digits.target), "--to", str(place)]) == 0
+        ours, theirs = read_csv(place), read_csv(run / "predictions.csv")
+        assert [r["label"] for r in ours] == [r["label"] for r in theirs]
+
+    def test_json_lines_and_another_rule(self, run: Path, digits: Task, tmp_path: Path) -> None:
+        place = tmp_path / "labels.jsonl"
+        command = ["predict", str(run), str(digits.target), "--to", str(place)]
+        assert main([*command, "--format", "jsonl", "--reject", "own"]) == 0
+        rows = [json.loads(line) for line in place.read_text().splitlines()]
+        assert len(rows) == len(read_csv(run / "predictions.csv"))
+        assert all((row["label"] == "unknown") == (row["unknown_score"] >= 0) for row in rows)
+        assert {row["rule"] for row in rows} == {"own"}
+
+    def test_a_bad_file_is_left_out_and_named(
+        self, run: Path, tmp_path: Path, digits: Task, capfd: Capture
+    ) -> None:
+        (tmp_path / "bad.png").write_bytes(b"")
+        assert main(["predict", str(run), str(tmp_path / "bad.png"), str(digits.target)]) == 0
+        assert "bad.png (empty file)" in capfd.readouterr().err
+
+    def test_one_file_is_enough_to_move_a_model(
+        self, run: Path, digits: Task, tmp_path: Path
+    ) -> None:
+        place = tmp_path / "moved.safetensors"
+        place.write_bytes((run / "model.safetensors").read_bytes())
+        image = next(digits.target.rglob("*.png"))
+        assert unida.load(place, "cpu").predict(image) == unida.load(run, "cpu").predict(image)
+
+
+class TestEvaluate:
+    def test_it_scores_both_rules_and_leaves_them_in_the_run(
+        self, run: Path, digits: Task, capfd: Capture
+    ) -> None:
+        assert main(["evaluate", str(run), "--labels", str(digits.target)]) == 0
+        shown = capfd.readouterr().out
+        assert "own" in shown
+        assert "mixture" in shown
+        content = json.loads((run / "evaluation.json").read_text())
+        assert content["images"] == 80
+        scores = content["rules"]["own"]["scores"]
+        rows = unida.load(run, "cpu").predict(digits.target, reject="own")
+        unknown = [r.label == "unknown" for r in rows if r.path and r.path.parent.name in "89"]
+        assert scores["unknown"] == pytest.approx(np.mean(unknown))
+        (run / "evaluation.json").unlink()
+
+
+class TestPython:
+    def test_adapt_returns_the_model_of_the_run(self, digits: Task, out: Path) -> None:
+        options = QUICK | {"steps": 3}
+        model = unida.adapt(digits.source, digits.target, out, settings={"beta": 0.7}, **options)
+        assert isinstance(model, Model)
+        assert model.classes == ("0", "1", "2", "3")
+        assert json.loads((out / "config.json").read_text())["method"]["beta"] == 0.7
+        image = next(digits.target.rglob("*.png"))
+        assert model.predict(image) == unida.load(out, "cpu").predict(image)
+
+    def test_pictures_in_memory_and_on_disk_are_judged_alike(self, run: Path, digits: Task) -> None:
+        model = unida.load(run, "cpu")
+        path = next(digits.target.rglob("*.png"))
+        (on_disk,), (in_memory,) = model.predict(path), model.predict(Image.open(path))
+        assert in_memory.path is None
+        assert (in_memory.label, in_memory.confidence) == (on_disk.label, on_disk.confidence)
+
+    def test_a_misspelt_option_is_an_error(self, digits: Task, out: Path) -> None:
+        with pytest.raises(ValueError, match="'stepps'"):
+            unida.adapt(digits.source, digits.target, out, stepps=3)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_says_how_with_an_example(command: str, capfd: Capture) -> None:
+    assert main([command, "--help"]) == 0
+    shown = capfd.readouterr().out
+    assert f"unida {command}" in shown
+    assert "Example" in shown
+
+
+def test_the_demo_runs_from_start_to_table(tmp_path: Path, capfd: Capture) -> None:
+    assert main(["demo", "--out", str(tmp_path / "demo"), "--steps", "2"]) == 0
+    captured = capfd.readouterr()
+    for word in ("mnist → uci", "uci → mnist", "source_only", "san", "own", "mixture"):
+        assert word in captured.out
+    assert str(tmp_path / "demo") in captured.err

@@ -1,0 +1,31 @@
+"""Loss curves of short runs, as they were when last looked at.
+
+A change of arithmetic shows here first. If it is meant, write the curves anew with
+`UNIDA_WRITE_GOLDEN=1 pytest tests/golden` and say why in the commit.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.tasks import Task
+from unida.adaptation import run_adaptation
+
+CURVES = Path(__file__).parent / "curves.json"
+
+
+@pytest.mark.parametrize("method", ["san", "source_only"])
+def test_the_loss_curve_is_the_golden_one(digits: Task, out: Path, method: str) -> None:
+    run_adaptation(digits.config(out, method=method))
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    dropped = ("lr", "steps_per_second")
+    curve = [{k: v for k, v in line.items() if k not in dropped} for line in lines]
+    golden = json.loads(CURVES.read_text()) if CURVES.exists() else {}
+    if os.environ.get("UNIDA_WRITE_GOLDEN"):
+        CURVES.write_text(json.dumps(golden | {method: curve}, indent=1) + "\n")
+        return
+    assert [line.keys() for line in curve] == [line.keys() for line in golden[method]]
+    for line, expected in zip(curve, golden[method], strict=True):
+        assert line == pytest.approx(expected, rel=2e-3)

@@ -1,0 +1,147 @@
+"""The loop's own promises: schedule, groups, divergence, precision, views of a batch."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import unida
+from tests.tasks import QUICK, Task
+from unida.adaptation import run_adaptation
+from unida.errors import UserError
+from unida.methods import METHODS
+from unida.methods.base import Method
+from unida.methods.san import SAN
+from unida.runs import RunFolder
+from unida.train import Batches, inverse_decay
+from unida.types import Batch
+
+
+@pytest.mark.parametrize(
+    ("step", "lr"),
+    [(0, 0.01), (1000, 0.00594603558), (5000, 0.00260847430), (10000, 0.00165560026)],
+)
+def test_the_learning_rate_follows_the_inverse_rule(step: int, lr: float) -> None:
+    assert inverse_decay(0.01, step, 10000) == pytest.approx(lr, abs=1e-11)
+    assert inverse_decay(0.01, 20000, 10000) == pytest.approx(0.00165560026, abs=1e-11)
+
+
+def watch(monkeypatch: pytest.MonkeyPatch, seen: list[Any]) -> None:
+    """Notes the optimiser groups of the next run."""
+    original = torch.optim.SGD
+
+    class Noted(original):  # type: ignore[misc, valid-type]
+        def __init__(self, groups: list[dict[str, Any]], **options: Any) -> None:
+            seen.extend({g["name"]: g["factor"] for g in groups}.items())
+            super().__init__(groups, **options)
+
+    monkeypatch.setattr(torch.optim, "SGD", Noted)
+
+
+@pytest.mark.parametrize(("given", "factor"), [({}, 1.0), ({"backbone_lr": 0.3}, 0.3)])
+def test_parts_have_their_own_learning_rates(
+    digits: Task,
+    out: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    given: dict[str, float],
+    factor: float,
+) -> None:
+    seen: list[Any] = []
+    watch(monkeypatch, seen)
+    run_adaptation(digits.config(out, steps=1, settings=("projection_lr=0.2",), **given))
+    assert dict(seen) == {"backbone": factor, "projection": 0.2, "classifier": 1.0}
+
+
+def test_a_pretrained_backbone_learns_ten_times_slower(
+    digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from unida.models.small_cnn import SmallCNN
+
+    torch.save(SmallCNN().state_dict(), tmp_path / "w.pt")
+    seen: list[Any] = []
+    watch(monkeypatch, seen)
+    run_adaptation(digits.config(tmp_path / "run", steps=1, weights=str(tmp_path / "w.pt")))
+    assert dict(seen)["backbone"] == 0.1
+
+
+class Exploding(SAN):
+    """Gives a loss that is no number from step 12 on."""
+
+    def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
+        terms = super().losses(batch)
+        return terms | {"ce": terms["ce"] * (math.nan if batch.step >= 12 else 1)}
+
+
+def test_a_diverged_run_stops_by_name_and_keeps_its_last_good_checkpoint(
+    digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "san", Exploding)
+    with pytest.raises(UserError, match="diverged at step 12: loss, ce, "):
+        run_adaptation(digits.config(out))
+    state = RunFolder(out).load_state()
+    assert state is not None
+    assert state["step"] == 10
+    assert all(torch.isfinite(value).all() for value in state["model"].values())
+
+
+class Curious(SAN):
+    """Keeps the batches it sees."""
+
+    seen: list[Batch] = []  # noqa: RUF012
+
+    def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
+        self.seen.append(batch)
+        return super().losses(batch)
+
+
+def test_a_batch_shows_each_domain_as_the_method_asked(
+    digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "san", Curious)
+    Curious.seen.clear()
+    run_adaptation(digits.config(out, steps=2))
+    first, second = Curious.seen
+    assert first.source_views[0].shape == (8, 3, 16, 16)
+    assert len(first.target_views) == 2
+    assert not torch.equal(first.target_views[0], first.target_views[1])
+    assert not torch.equal(first.target_index, second.target_index)
+    for view in (*first.source_views, *first.target_views):
+        assert 0 <= view.min() <= view.max() <= 1
+
+
+def test_domains_go_through_batch_norm_apart(digits: Task, out: Path) -> None:
+    """FINDINGS §4: one forward a domain and view, so three updates of the running averages."""
+    model = unida.adapt(digits.source, digits.target, out, **(QUICK | {"steps": 4}))
+    counts = {
+        int(value)
+        for name, value in model.method.state_dict().items()
+        if name.startswith("backbone") and name.endswith("num_batches_tracked")
+    }
+    assert counts == {3 * 4}
+
+
+def test_bf16_trains_and_the_model_predicts_in_float32(digits: Task, out: Path) -> None:
+    model = unida.adapt(
+        digits.source, digits.target, out, **(QUICK | {"precision": "bf16", "steps": 3})
+    )
+    assert model.method.backbone.dtype is None
+    scores = model.score(digits.target)[1]
+    again = unida.load(out, "cpu").score(digits.target)[1]
+    assert (scores.unknown_score == again.unknown_score).all()
+
+
+@pytest.mark.gpu
+def test_cpu_and_gpu_agree_on_the_first_steps(digits: Task, tmp_path: Path) -> None:
+    losses = []
+    for device in ("cpu", "cuda"):
+        out = tmp_path / device
+        run_adaptation(digits.config(out, device=device, precision="fp32", steps=5))
+        losses.append(RunFolder(out).metrics.read_text().split('"loss": ')[1].split(",")[0])
+    assert float(losses[0]) == pytest.approx(float(losses[1]), rel=1e-3)
+
+
+def test_the_contract_has_no_abstract_surprise() -> None:
+    assert Method.__abstractmethods__ == {"losses", "predict"}
+    assert Batches.at.__doc__
