@@ -123,8 +123,7 @@ def test_one_gaussian_falls_back_to_own_and_says_so(n: int, seed: int) -> None:
     rule = mixture(np.random.default_rng(seed).normal(2.0, 3.0, n))
     assert (rule.name, rule.threshold) == ("own", 0.0)
     assert rule.note == (
-        "the target's scores show one mode only; the method's own rule is used "
-        "instead"
+        "the target's scores show one mode only; the method's own rule is used instead"
     )
 
 

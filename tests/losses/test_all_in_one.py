@@ -158,9 +158,6 @@ def test_the_continuation_has_no_step_and_no_kink_beside_the_floor(floor: float)
     assert slopes.tolist() == pytest.approx([1 / floor] * 2, rel=1e-5)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="both clamps pass the gradient where x is the floor: the slope is doubled"
-)
 @pytest.mark.parametrize("floor", [0.05, 0.25])
 def test_the_continuation_has_the_slope_of_the_logarithm_at_the_floor_itself(floor: float) -> None:
     x = tensor([floor]).requires_grad_()
@@ -203,6 +200,12 @@ def test_as_many_as_there_are_classes_means_all(top_n: int, third: str) -> None:
     assert loss_of(logits, labels, third, top_n) == loss_of(logits, labels, third, 5)
     copy = slow.all_in_one(logits.tolist(), labels.tolist(), 10**6, third)
     assert loss_of(logits, labels, third, top_n).item() == pytest.approx(copy, rel=1e-10)
+
+
+def test_twenty_classes_are_kept_unless_told_otherwise() -> None:
+    logits, labels = draw(0, 3, 30)
+    copy = slow.all_in_one(logits.tolist(), labels.tolist(), 20)
+    assert all_in_one(logits, labels).item() == pytest.approx(copy, rel=1e-10)
 
 
 @pytest.mark.parametrize("third", THIRDS)
@@ -301,6 +304,15 @@ def finite(logits: Tensor, labels: Tensor, top_n: int, third: str) -> bool:
     logits = logits.detach().clone().requires_grad_()
     loss = loss_of(logits, labels, third, top_n)
     return bool(loss.isfinite()) and bool(gradient(loss, logits).isfinite().all())
+
+
+@pytest.mark.parametrize("size", [1e4, 1e6, 1e20])
+def test_a_large_logit_counts_in_full(size: float) -> None:
+    logits = tensor([[[0.0, 0.0], [-size, 0.0]]]).requires_grad_()
+    loss = loss_of(logits, [0], "log")
+    third = math.log(0.05) + (-1 / 3 - 0.05) / 0.05
+    assert loss.item() == pytest.approx(size + 2 * math.log(3) - third, rel=1e-12)
+    assert gradient(loss, logits)[0, 1, 0].item() == pytest.approx(-1)
 
 
 LARGE = (1e4, 1e30, FLOAT32_MAX)

@@ -212,9 +212,6 @@ def test_the_paper_form_is_the_printed_equation(
     torch.testing.assert_close(to_z, by_z, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.xfail(
-    strict=True, reason="e^α meets a boolean mask, which makes it float32 whatever y is"
-)
 def test_alpha_enters_in_full_double_precision() -> None:
     y, z = check_case()
     expected = slow.paper(F0 + F1, Z0 + Z1, 0.5)
@@ -422,12 +419,13 @@ def test_the_scaled_form_prefers_the_arrangement_of_the_backbone() -> None:
     assert right < soft_contrastive(y, torch.ones_like(y))
 
 
-def test_q_is_kept_off_zero_and_one() -> None:
-    """One pair far apart or in one place costs at most −ln 1e−6."""
+@pytest.mark.parametrize("z", [torch.zeros(6, 2), 1e4 * torch.eye(6)], ids=["near", "far"])
+def test_q_is_kept_a_millionth_off_zero_and_one(z: Tensor) -> None:
     y, _ = check_case()
-    for z in (torch.zeros(6, 2), 1e4 * torch.eye(6)):
-        loss = soft_contrastive(y, z.double(), **HYBRID)  # type: ignore[arg-type]
-        assert loss.item() < -math.log(1e-6) + 1e-3
+    found = soft_contrastive(y, z.double(), "scaled", 0.0, **HYBRID).item()  # type: ignore[arg-type]
+    expected = slow.scaled(slow.rows(y), slow.rows(z), 0.0, **HYBRID)  # type: ignore[arg-type]
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert found < -math.log(1e-6)
 
 
 def test_p_above_one_stays_as_printed_in_the_paper_form_and_is_capped_in_the_scaled() -> None:
@@ -549,13 +547,13 @@ def test_real_features_move_in_the_scaled_form() -> None:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("n", "m"), [(5, 5), (2, 2), (0, 0), (6, 4), (4, 6)])
 def test_rows_that_are_not_two_views_of_two_images_are_refused(n: int, m: int, form: str) -> None:
-    with pytest.raises(ValueError, match=f"y has {n} rows and z {m}; the same even number"):
+    with pytest.raises(ValueError, match="rows"):
         soft_contrastive(torch.ones(n, 3), torch.ones(m, 3), form)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n", [0, 2, 5])
 def test_the_plain_contrast_refuses_rows_that_do_not_pair(n: int) -> None:
-    with pytest.raises(ValueError, match=f"z has {n} rows; an even number is needed, 4 at least"):
+    with pytest.raises(ValueError, match="rows"):
         info_nce(torch.ones(n, 3))
 
 
@@ -564,7 +562,6 @@ def test_an_unknown_form_is_refused() -> None:
         soft_contrastive(torch.ones(4, 2), torch.ones(4, 2), "printed")  # type: ignore[arg-type]
 
 
-@pytest.mark.xfail(strict=True, reason="the rank is not checked; (4, 4, 4) even gives a number")
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("shape", [(4,), (4, 4, 4)])
 @pytest.mark.parametrize("name", LOSSES)

@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unida.losses.scalars import EPS
+from unida.losses.scalars import EPS, at_least_float32
 
 # Beyond this a logit is as good as infinite; the bound keeps differences of logits finite.
 _LOGIT_LIMIT = 1e30
@@ -48,7 +48,7 @@ def all_in_one(
         raise ValueError(f"logits have shape {tuple(logits.shape)}; (B, 2, K) with K ≥ 2 is needed")
     if top_n < 2:
         raise ValueError(f"top_n is {top_n}; 2 or more is needed")
-    logits = logits.clamp(-_LOGIT_LIMIT, _LOGIT_LIMIT)
+    logits, labels = at_least_float32(logits).clamp(-_LOGIT_LIMIT, _LOGIT_LIMIT), labels.long()
     if top_n < logits.shape[2]:
         logits, labels = _keep_top(logits, labels, top_n)
 
@@ -79,4 +79,5 @@ def _keep_top(logits: Tensor, labels: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 def _log_with_tangent(x: Tensor, floor: float) -> Tensor:
     """ln x for x ≥ floor; below, the tangent at floor."""
-    return x.clamp_min(floor).log() + (x - floor).clamp_max(0) / floor
+    tangent = math.log(floor) + (x - floor) / floor
+    return torch.where(x > floor, x.clamp_min(floor).log(), tangent)

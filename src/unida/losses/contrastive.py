@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unida.losses.scalars import at_least_float32
+
 Form = Literal["paper", "released", "scaled"]
 
 NU_Y, NU_Z = 100.0, 10.0  # degrees of freedom, the same in paper and released code
@@ -68,7 +70,7 @@ def soft_contrastive(
 
     * `paper`: the printed equation, ν = 100 and 10, summed over the other views and averaged over
       anchors, gradient through P as well. Logarithms are taken before the exponential, so it is
-      finite for every input; P may exceed 1 for α > 0.92, as printed.
+      finite up to the range of float32; P may exceed 1 for α > 0.92, as printed.
     * `released`: what the authors' code computes. P from view 0 alone, the second view placed at
       the nearest neighbour's distance over `near_rate`; squared kernels, 2·3.14 for 2π,
       `b + bᵀ − b∘bᵀ`; mean over all (2B)² entries; gradient through P. No α.
@@ -91,9 +93,9 @@ def soft_contrastive(
     Returns:
         A scalar.
     """
-    n, m = y.shape[0], z.shape[0]
-    if n != m or n % 2 or n < 4:
-        raise ValueError(f"y has {n} rows and z {m}; the same even number is needed, 4 at least")
+    y, z = _stacked_views(y, "y"), _stacked_views(z, "z")
+    if len(y) != len(z):
+        raise ValueError(f"y has {len(y)} rows but z {len(z)}")
     if form == "paper":
         return _paper(y, z, alpha)
     if form == "released":
@@ -101,6 +103,15 @@ def soft_contrastive(
     if form == "scaled":
         return _scaled(y, z, alpha, unit, bandwidth_y, bandwidth_z, balance)
     raise ValueError(f"form is {form!r}; allowed: paper, released, scaled")
+
+
+def _stacked_views(x: Tensor, name: str) -> Tensor:
+    """Checks the shape (2B, D) with B ≥ 2."""
+    if x.ndim != 2 or len(x) % 2 or len(x) < 4:
+        raise ValueError(
+            f"{name} has shape {tuple(x.shape)}; (2B, D) is needed: 4 rows or more, an even number"
+        )
+    return at_least_float32(x)
 
 
 def _pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -114,7 +125,7 @@ def _pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
 
 def _paper(y: Tensor, z: Tensor, alpha: float) -> Tensor:
     positive, negative = _pairs(y.shape[0], y.device)
-    p = t_kernel(squared_distances(y, y), NU_Y) * (1 + (math.exp(alpha) - 1) * positive)
+    p = t_kernel(squared_distances(y, y), NU_Y) * (1 + (math.exp(alpha) - 1) * positive.to(y.dtype))
     log_q = _log_t_kernel(squared_distances(z, z), NU_Z, "pdf")
     loss = -(p * log_q + (1 - p) * torch.log1p(-log_q.exp()))
     return (loss * (positive | negative)).sum(1).mean()
@@ -140,7 +151,7 @@ def _scaled(
         if bandwidth_y is None
         else bandwidth_y
     )
-    p = t_kernel(d2_y / unit_y, NU_Y, "unit") * (1 + (math.exp(alpha) - 1) * positive)
+    p = t_kernel(d2_y / unit_y, NU_Y, "unit") * (1 + (math.exp(alpha) - 1) * positive.to(y.dtype))
     p = p.clamp_max(1)
     q = t_kernel(squared_distances(z, z) / bandwidth_z, NU_Z, "unit").clamp(1e-6, 1 - 1e-6)
     loss = -(p * q.log() + (1 - p) * torch.log1p(-q))
@@ -179,8 +190,7 @@ def info_nce(z: Tensor, temperature: float = 1.0, *, unit: bool = True) -> Tenso
         temperature: τ.
         unit: s is the cosine; otherwise the raw dot product.
     """
-    if z.shape[0] % 2 or z.shape[0] < 4:
-        raise ValueError(f"z has {z.shape[0]} rows; an even number is needed, 4 at least")
+    z = _stacked_views(z, "z")
     if unit:
         z = F.normalize(z)
     n = z.shape[0]

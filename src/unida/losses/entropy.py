@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from unida.losses.scalars import EPS
+from unida.losses.scalars import EPS, at_least_float32
 
 
 def open_entropy(logits: Tensor) -> Tensor:
@@ -13,5 +13,5 @@ def open_entropy(logits: Tensor) -> Tensor:
     Args:
         logits: (B, 2, K).
     """
-    p = logits.softmax(1)
+    p = at_least_float32(logits).softmax(1)
     return -(p * (p + EPS).log()).sum(1).mean()
