@@ -1,12 +1,32 @@
 """The methods, one short file a paper."""
 
 from unida.methods.base import Method
+from unida.methods.cmu import CMU
+from unida.methods.dance import DANCE
+from unida.methods.dcc import DCC
+from unida.methods.gate import GATE
+from unida.methods.glc import GLC
+from unida.methods.ovanet import OVANet
 from unida.methods.san import SAN
 from unida.methods.source_only import SourceOnly
+from unida.methods.spa import SPA
+from unida.methods.tnt import TNT
+from unida.methods.uan import UAN
+from unida.methods.uniot import UniOT
 
 METHODS: dict[str, type[Method]] = {
+    "cmu": CMU,
+    "dance": DANCE,
+    "dcc": DCC,
+    "gate": GATE,
+    "glc": GLC,
+    "ovanet": OVANet,
     "san": SAN,
     "source_only": SourceOnly,
+    "spa": SPA,
+    "tnt": TNT,
+    "uan": UAN,
+    "uniot": UniOT,
 }
 
 __all__ = ["METHODS", "Method"]

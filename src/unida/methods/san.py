@@ -10,6 +10,7 @@ Where paper and released code differ, and what is the default here:
 * Third term of L_AIO: printed ln(c^y − max c̃), released a bounded log-sigmoid; see `third`.
 * Target entropy: only in the released code; see `entropy`.
 * Head: the paper's is linear on z; the released one hashes z first; see `head`.
+* Without AIO: a row of the paper's ablation, not in the released code; see `classifier`.
 * Learning rate of H: the released code has it 100 times slower; see `projection_lr`.
 * Source, target view 0 and target view 1 go through the network apart, so batch norm sees one
   domain at a time: in both, and necessary.
@@ -23,10 +24,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unida.errors import require
-from unida.losses import all_in_one, info_nce, open_entropy, soft_contrastive
+from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
 from unida.methods.base import About, Group, Method
 from unida.models.backbone import Backbone
-from unida.models.heads import AllInOne, Projection
+from unida.models.heads import AllInOne, ClosedAndOpen, Projection, gap_of_winner
 from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, strong
 
@@ -40,6 +41,8 @@ class SANConfig:
         beta: β, weight of L_AIO on the source.
         alpha: α, the prior that two views of one image belong together.
         contrast: form of the contrastive loss; `info_nce` is the ablation, `none` leaves it out.
+        classifier: `closed_and_open` is the ablation, OVANet's heads and losses on z; `beta`,
+            `third`, `third_weight`, `top_n` and `head` then have no say.
         third: form of L_AIO (and of its third term).
         third_weight: factor of the third term.
         top_n: classes in the softmax of L_AIO.
@@ -54,6 +57,7 @@ class SANConfig:
     beta: float = 0.5
     alpha: float = 0.5
     contrast: Literal["scaled", "paper", "released", "info_nce", "none"] = "scaled"
+    classifier: Literal["all_in_one", "closed_and_open"] = "all_in_one"
     third: Literal["log", "sigmoid"] = "sigmoid"
     third_weight: float = 1.2
     top_n: int = 20
@@ -85,40 +89,68 @@ class SAN(Method):
 
     def __init__(self, config: SANConfig, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__(config, backbone, sizes)
-        width = backbone.out_features
+        width, n_classes = backbone.out_features, sizes.n_classes
         self.projection = Projection(width, round(config.hidden * width), width)  # H
-        self.classifier = AllInOne(width, sizes.n_classes, hashed=config.head == "hashed")  # C^AIO
+        self.classifier: AllInOne | ClosedAndOpen = (
+            AllInOne(width, n_classes, hashed=config.head == "hashed")  # C^AIO
+            if config.classifier == "all_in_one"
+            else ClosedAndOpen(width, n_classes)
+        )
         self.source_views = (WEAK,)
         self.target_views = (strong(config.crop),) * 2
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c = self.config
-        logits = self.classifier(self.projection(self.backbone(batch.source_views[0])))
-        labels = batch.source_labels
-        aio = all_in_one(logits, labels, c.top_n, c.third, third_weight=c.third_weight)
-        terms = {"ce": F.cross_entropy(logits[:, 1], labels), "aio": c.beta * aio}  # Eq. (9)
+        terms = self._on_source(self.projection(self.backbone(batch.source_views[0])), batch)
 
         y = [self.backbone(view) for view in batch.target_views]  # one forward a view
         z = [self.projection(features) for features in y]
         if c.contrast != "none":
             terms["scl"] = c.lam * self._contrast(torch.cat(y), torch.cat(z))
         if c.entropy:
-            terms["entropy"] = c.entropy * open_entropy(self.classifier(z[0]))
+            terms["entropy"] = c.entropy * open_entropy(self._outputs(z[0])[1])
         return terms
+
+    def _on_source(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
+        c, labels = self.config, batch.source_labels
+        closed, pairs = self._outputs(z)
+        terms = {"ce": F.cross_entropy(closed, labels)}  # Eq. (9)
+        if c.classifier == "all_in_one":
+            aio = all_in_one(pairs, labels, c.top_n, c.third, third_weight=c.third_weight)
+            return terms | {"aio": c.beta * aio}  # Eqs. (6)–(8)
+        return terms | {"open": one_vs_all(pairs, labels)}
+
+    def _outputs(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits over the classes (B, K) and of "is not k", "is k" (B, 2, K)."""
+        if isinstance(self.classifier, ClosedAndOpen):
+            closed, pairs = self.classifier(z)
+        else:
+            pairs = self.classifier(z)
+            closed = pairs[:, 1]
+        return closed, pairs
 
     def _contrast(self, y: Tensor, z: Tensor) -> Tensor:
         if self.config.contrast == "info_nce":
-            return info_nce(z)
+            return info_nce(z)  # Eq. (1)
         return soft_contrastive(y, z, self.config.contrast, self.config.alpha)  # type: ignore[arg-type]
 
     def predict(self, images: Tensor) -> Outputs:
-        """Unknown iff some c̃^k is the largest output; the softmax would not change the order."""
+        """Unknown iff some c̃^k is the largest output; the softmax would not change the order.
+
+        Without AIO as in OVANet: iff "is not k" outweighs "is k" for the closed head's k.
+        """
         z = self.projection(self.backbone(images))
-        not_k, is_k = self.classifier(z).unbind(1)
-        return Outputs(is_k.softmax(1), not_k.amax(1) - is_k.amax(1), z)
+        closed, pairs = self._outputs(z)
+        if self.config.classifier == "all_in_one":
+            return Outputs(closed.softmax(1), pairs[:, 0].amax(1) - closed.amax(1), z)
+        return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), z)
 
     def head_groups(self) -> list[Group]:
         return [
             Group("projection", list(self.projection.parameters()), self.config.projection_lr),
             Group("classifier", list(self.classifier.parameters())),
         ]
+
+    def after_step(self, batch: Batch) -> None:
+        if isinstance(self.classifier, ClosedAndOpen):
+            self.classifier.open.scale_rows()  # as OVANet

@@ -1,5 +1,6 @@
 """Heads: what sits on the backbone's features."""
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -21,6 +22,17 @@ class Projection(nn.Sequential):
         self.out_features = out
 
 
+class Neck(nn.Sequential):
+    """Backbone features → z: a linear layer and batch norm, nothing after it.
+
+    Batch norm has the bias, so the linear layer needs none.
+    """
+
+    def __init__(self, features: int, out: int) -> None:
+        super().__init__(nn.Linear(features, out, bias=False), nn.BatchNorm1d(out))
+        self.out_features = out
+
+
 class UnitLinear(nn.Linear):
     """A linear layer without bias whose rows have unit length, divided by a temperature."""
 
@@ -30,6 +42,11 @@ class UnitLinear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         return F.linear(x, F.normalize(self.weight)) / self.temperature
+
+    @torch.no_grad()
+    def scale_rows(self) -> None:
+        """Sets the rows back to unit length: no output changes, only how far a step turns them."""
+        self.weight.copy_(F.normalize(self.weight))
 
 
 class AllInOne(nn.Module):
@@ -55,3 +72,28 @@ class AllInOne(nn.Module):
     def forward(self, z: Tensor) -> Tensor:
         logits: Tensor = self.linear(self.hash(z))
         return logits.view(-1, 2, self.n_classes)
+
+
+class ClosedAndOpen(nn.Module):
+    """OVANet's two classifiers: f → logits over the classes (B, K) and pairs (B, 2, K).
+
+    The closed one is linear; the open one holds a pair of unit rows a class, `[:, 0]` "is not k",
+    `[:, 1]` "is k".
+    """
+
+    def __init__(self, features: int, n_classes: int) -> None:
+        super().__init__()
+        self.n_classes = n_classes
+        self.closed = nn.Linear(features, n_classes, bias=False)
+        self.open = UnitLinear(features, 2 * n_classes)
+        self.open.scale_rows()
+
+    def forward(self, f: Tensor) -> tuple[Tensor, Tensor]:
+        pairs: Tensor = self.open(f)
+        return self.closed(f), pairs.view(-1, 2, self.n_classes)
+
+
+def gap_of_winner(closed: Tensor, pairs: Tensor) -> Tensor:
+    """By how much "is not k" exceeds "is k" for the closed classifier's likeliest k: (B,)."""
+    not_k, is_k = pairs.unbind(1)
+    return (not_k - is_k).gather(1, closed.argmax(1, keepdim=True))[:, 0]

@@ -1,5 +1,6 @@
 """Small layers that several methods share."""
 
+import math
 from typing import Any
 
 import torch
@@ -22,6 +23,34 @@ def reverse_gradient(x: Tensor, coefficient: float) -> Tensor:
     """x itself; its gradient comes back with the sign turned, times `coefficient`."""
     out: Tensor = _Reverse.apply(x, coefficient)  # type: ignore[no-untyped-call]
     return out
+
+
+def reversal_strength(progress: float) -> float:
+    """2 / (1 + e^(−progress)) − 1: from 0 towards 1, the usual coefficient of the reversal."""
+    return math.tanh(progress / 2)
+
+
+class Discriminator(nn.Sequential):
+    """Tells domains apart: features (B, D) → logits (B,), positive for source.
+
+    Two hidden layers with ReLU. The sigmoid is left to the loss, which is stable on logits.
+
+    Args:
+        features: D.
+        hidden: neurons of a hidden layer.
+        dropout: share of hidden neurons silenced in training.
+        batch_norm: normalise before each ReLU; show it both domains in one batch then.
+    """
+
+    def __init__(
+        self, features: int, hidden: int = 1024, dropout: float = 0.0, batch_norm: bool = False
+    ) -> None:
+        def layer(inside: int) -> list[nn.Module]:
+            norm = [nn.BatchNorm1d(hidden)] if batch_norm else []
+            drop = [nn.Dropout(dropout)] if dropout else []
+            return [nn.Linear(inside, hidden), *norm, nn.ReLU(), *drop]
+
+        super().__init__(*layer(features), *layer(hidden), nn.Linear(hidden, 1), nn.Flatten(0))
 
 
 class MemoryBank(nn.Module):

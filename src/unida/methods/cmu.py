@@ -1,0 +1,181 @@
+"""CMU: Calibrated Multiple Uncertainties.
+
+Fu et al., "Learning to Detect Open Classes for Universal Domain Adaptation", ECCV 2020.
+
+The authors released three versions that disagree; this follows the one in their folder `new`, the
+closest to the paper. Where it and this file differ, and what is the default here:
+
+* Test: the released code scales confidence, inconsistency and entropy by their least and largest
+  over the set it judges. Here these come from the target of the run and are stored, so an image
+  can be judged alone (not transductive); for the target itself both are the same. An image at w0
+  exactly is unknown here.
+* Views of the five heads: affine and perspective changes, corner crops and grey images are not
+  available; centre, random and resized boxes and colours take their place. The heads learn in the
+  same steps from the same images, each from its own view.
+* Schedule: 1,000 steps of pre-training, then 20 times 500 a head alone and 1,000 adversarial ones;
+  here the same in shares of the run, with a last turn of the heads, which decide at test.
+* Pre-training: the released code gives the main head no loss and sends views 4 and 5 to head 1;
+  see `released_pretraining`. It also trains the backbone at the full learning rate: not here.
+* Score: confidence is the largest probability; see `confidence` for TLlib's two-term version.
+* No image above w0, or equal class weights: 0/0 in the released code, ones here.
+"""
+
+from dataclasses import dataclass
+from math import ceil, sqrt
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unida.errors import require
+from unida.losses import certainty, class_weights, domain_loss, transferability
+from unida.methods.base import About, Look, Method
+from unida.models.backbone import Backbone
+from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
+from unida.types import Batch, Outputs, Sizes
+from unida.views import View
+
+HEAD_VIEWS = (
+    View("centre", flip=True, jitter=(0, 0, 1, 0), jitter_chance=0.5),
+    View("random", flip=True, jitter=(0.2, 0.2, 0.2, 0.2), jitter_chance=1),
+    View("resized", 0.8, flip=True, jitter=(0.2, 0.2, 0.2, 0.2), jitter_chance=1),
+    View("resized", 0.6, flip=True),
+    View("random", flip=True, jitter=(0, 0, 1, 0), jitter_chance=0.5),
+)
+
+
+@dataclass(frozen=True)
+class CMUConfig:
+    """Settings of CMU, in the paper's symbols.
+
+    Attributes:
+        w0: least score of an image of a known class.
+        lam: λ, weight of the adversarial loss.
+        confidence: form of the confidence; `margin` also drops the inconsistency.
+        epochs: cycles after pre-training, each two thirds adversarial and one third heads.
+        ramp: time constant of the gradient reversal, as a share of the adversarial steps.
+        crop: least share of an image in the views of the main head and the discriminator.
+        width: features after the bottleneck.
+        hidden: neurons of the discriminator's hidden layers.
+        released_pretraining: the released code's routing of views and no loss of the main head.
+    """
+
+    w0: float = 0.5
+    lam: float = 1.0
+    confidence: Literal["max", "margin"] = "max"
+    epochs: int = 20
+    ramp: float = 0.05
+    crop: float = 0.08
+    width: int = 256
+    hidden: int = 1024
+    released_pretraining: bool = False
+
+    def __post_init__(self) -> None:
+        require(0 <= self.w0 <= 1, "w0", self.w0, "from 0 to 1")
+        require(self.lam >= 0, "lam", self.lam, "0 or more")
+        require(self.ramp > 0, "ramp", self.ramp, "more than 0")
+        require(0 < self.crop <= 1, "crop", self.crop, "more than 0, at most 1")
+        for name in ("epochs", "width", "hidden"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+
+
+class CMU(Method):
+    about = About(
+        paper="Learning to Detect Open Classes for Universal Domain Adaptation",
+        venue="ECCV 2020",
+        rule="confidence, agreement and low entropy of five heads at most w0",
+        spec="released code",
+    )
+    Config = CMUConfig
+    config: CMUConfig
+    least: Tensor
+    largest: Tensor
+    class_weight: Tensor
+
+    def __init__(self, config: CMUConfig, backbone: Backbone, sizes: Sizes) -> None:
+        super().__init__(config, backbone, sizes)
+        width, n_classes = config.width, sizes.n_classes
+        self.bottleneck = nn.Sequential(
+            nn.Linear(backbone.out_features, width), nn.BatchNorm1d(width), nn.ReLU()
+        )
+        self.classifier = nn.Linear(width, n_classes)  # G
+        heads = [nn.Linear(width, n_classes) for _ in HEAD_VIEWS]  # the first keeps torch's start
+        nn.init.xavier_uniform_(heads[1].weight, gain=sqrt(2))
+        nn.init.xavier_normal_(heads[2].weight)
+        nn.init.kaiming_uniform_(heads[3].weight)
+        nn.init.kaiming_normal_(heads[4].weight)
+        self.heads = nn.ModuleList(heads)  # G_1 … G_5
+        self.discriminator = Discriminator(width, config.hidden, batch_norm=True)  # D
+        columns = 3 if config.confidence == "max" else 2
+        self.register_buffer("least", torch.zeros(columns))
+        self.register_buffer("largest", torch.ones(columns))
+        self.register_buffer("class_weight", torch.ones(n_classes))  # V
+
+        base = View("resized", config.crop, flip=True)
+        self.source_views, self.target_views = (base, *HEAD_VIEWS), (base,)
+        self.refresh_every = max(3, ceil(sizes.steps / (config.epochs + 1)))
+        self.head_steps = self.refresh_every // 3
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """The terms of the step's phase; the others are zero."""
+        cycle, place = divmod(batch.step, self.refresh_every)
+        others = self.refresh_every - self.head_steps  # steps of a cycle before the heads' turn
+        if place >= others or batch.step >= self.sizes.steps - self.head_steps:
+            terms = self._fit_heads(batch, frozen=True)
+        elif cycle == 0:
+            terms = self._fit_heads(batch, frozen=False)
+        else:
+            done = (cycle - 1) * others + place
+            terms = self._adapt(batch, done / (self.config.epochs * others))
+        zero = 0 * next(iter(terms.values()))
+        return {"ce": zero, "ensemble": zero, "adversarial": zero} | terms
+
+    def _features(self, images: Tensor) -> Tensor:
+        g: Tensor = self.bottleneck(self.backbone(images))
+        return g
+
+    def _certainty(self, g: Tensor) -> Tensor:
+        ensemble = torch.stack([head(g).softmax(1) for head in self.heads])
+        return certainty(ensemble, self.config.confidence)
+
+    def _fit_heads(self, batch: Batch, frozen: bool) -> dict[str, Tensor]:
+        """Σ_i CE(G_i on view i); the features learn too, or stand still and are as at test."""
+        labels = batch.source_labels
+        released = self.config.released_pretraining and not frozen
+        self.backbone.train(not frozen)
+        self.bottleneck.train(not frozen)
+        with torch.set_grad_enabled(not frozen):
+            g = [self._features(view) for view in batch.source_views[1:]]
+        order = (0, 1, 2, 0, 0) if released else range(len(g))
+        each = [F.cross_entropy(self.heads[i](x), labels) for i, x in zip(order, g, strict=True)]
+        terms = {"ensemble": torch.stack(each).sum()}
+        if not (frozen or released):
+            terms["ce"] = F.cross_entropy(self.classifier(g[0]), labels)
+        return terms
+
+    def _adapt(self, batch: Batch, progress: float) -> dict[str, Tensor]:
+        """CE(G) + λ/2 · weighted domain loss; `progress` is the share of such steps done."""
+        g_s, g_t = (self._features(v[0]) for v in (batch.source_views, batch.target_views))
+        w_s = self.class_weight[batch.source_labels]
+        w_t = self._certainty(g_t).mean(1).detach()
+        # Both domains in one batch: batch norm apart would hide what sets them apart.
+        g = reverse_gradient(torch.cat([g_s, g_t]), reversal_strength(progress / self.config.ramp))
+        d_s, d_t = self.discriminator(g).split([len(g_s), len(g_t)])
+        return {
+            "ce": F.cross_entropy(self.classifier(g_s), batch.source_labels),
+            "adversarial": self.config.lam / 2 * domain_loss(d_s, d_t, w_s, w_t),
+        }
+
+    def refresh(self, look: Look, step: int) -> None:
+        g = self.bottleneck(look("target"))
+        sure = self._certainty(g)
+        self.least.copy_(sure.amin(0))
+        self.largest.copy_(sure.amax(0))
+        known = transferability(sure, self.least, self.largest) >= self.config.w0
+        self.class_weight.copy_(class_weights(self.classifier(g).softmax(1), known))
+
+    def predict(self, images: Tensor) -> Outputs:
+        g = self._features(images)
+        score = transferability(self._certainty(g), self.least, self.largest)
+        return Outputs(self.classifier(g).softmax(1), self.config.w0 - score, g)

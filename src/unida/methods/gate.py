@@ -1,0 +1,155 @@
+"""GATE: geometric anchor-guided adversarial and contrastive learning. A reconstruction.
+
+Chen et al., "Geometric Anchor Correspondence Mining with Uncertainty Modeling for Universal Domain
+Adaptation", CVPR 2022.
+
+No code was released and only the abstract's outline was at hand: anchors across domains by random
+walks, the whole aligned adversarially and neighbourhoods by a contrast of subgraphs, a slot for
+unknown tied to an energy, fake unknowns mixed from features, entropy of the open decision on the
+target. All numbers and exact forms are this file's, and its results are no reproduction of the
+paper's. Chosen here:
+
+* Walks go over the batch, not over a memory; r round trips stand in for higher-order attention.
+* An image's weight in the alignment is the chance that a walk of two steps returns to it, over the
+  batch's mean; the reversal of the gradient reaches full strength over the run, as DANN has it.
+* The energy margin is the cross-entropy of the open decision, so that on mixed features it repeats
+  the mixup term; the outline gives it no weight, `energy` is 0.1 like the other small terms.
+* A tie between the slot and the best class is unknown.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unida.errors import require
+from unida.losses import (
+    anchor_pairs,
+    domain_loss,
+    energy_margin,
+    mixed_unknowns,
+    round_trip,
+    slot_entropy,
+    subgraph_contrast,
+    subgraphs,
+    transition,
+)
+from unida.methods.base import About, Method
+from unida.models.backbone import Backbone
+from unida.models.heads import Neck
+from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
+from unida.types import Batch, Outputs, Sizes
+
+
+@dataclass(frozen=True)
+class GATEConfig:
+    """Settings of GATE; the values are a reconstruction's.
+
+    Attributes:
+        mix: weight of the cross-entropy on mixed features.
+        energy: weight of the energy margin, on the source and on mixed features.
+        adv: weight of the adversarial alignment.
+        sub: weight of the contrast of subgraphs.
+        ent: weight of the entropy of the open decision on the target.
+        beta: λ of a mixture is drawn from Beta(β, β).
+        tau: τ, temperature of the walks and of the contrast.
+        r: round trips of a walk before its last step.
+        n: neighbours in a subgraph besides the anchor.
+        width: features of z.
+        hidden: neurons of the discriminator's hidden layers.
+        dropout: in the discriminator.
+    """
+
+    mix: float = 0.5
+    energy: float = 0.1
+    adv: float = 0.1
+    sub: float = 0.1
+    ent: float = 0.1
+    beta: float = 2.0
+    tau: float = 0.1
+    r: int = 1
+    n: int = 4
+    width: int = 256
+    hidden: int = 1024
+    dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in ("mix", "energy", "adv", "sub", "ent"):
+            require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "0 or more")
+        require(0.1 <= self.beta <= 100, "beta", self.beta, "from 0.1 to 100")
+        require(0.02 <= self.tau <= 10, "tau", self.tau, "from 0.02 to 10")
+        require(0 <= self.r <= 10, "r", self.r, "from 0 to 10")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "from 0 to below 1")
+        for name in ("n", "width", "hidden"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+
+
+class GATE(Method):
+    about = About(
+        paper="Geometric Anchor Correspondence Mining with Uncertainty Modeling for Universal "
+        "Domain Adaptation",
+        venue="CVPR 2022",
+        rule="the slot for unknown has the largest output",
+        spec="reconstruction",
+    )
+    Config = GATEConfig
+    config: GATEConfig
+
+    def __init__(self, config: GATEConfig, backbone: Backbone, sizes: Sizes) -> None:
+        super().__init__(config, backbone, sizes)
+        self.neck = Neck(backbone.out_features, config.width)
+        self.classifier = nn.Linear(config.width, sizes.n_classes + 1)  # the last is ℓ_u
+        self.discriminator = Discriminator(config.width, config.hidden, config.dropout)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        c = self.config
+        z_s = self.neck(self.backbone(batch.source_views[0]))  # one forward a domain
+        z_t = self.neck(self.backbone(batch.target_views[0]))
+        logits_s = self.classifier(z_s)
+        mix, margin = self._unknowns(z_s, logits_s, batch.source_labels)
+        adv, sub = self._align(z_s, z_t, batch.step)
+        return {
+            "ce": F.cross_entropy(logits_s, batch.source_labels),  # over K + 1
+            "mix": c.mix * mix,
+            "energy": c.energy * margin,
+            "adv": c.adv * adv,
+            "sub": c.sub * sub,
+            "ent": c.ent * slot_entropy(*self._parted(self.classifier(z_t))),
+        }
+
+    def _unknowns(self, z: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of fake unknowns; energy margins of the source and of them."""
+        margin = energy_margin(*self._parted(logits), known=True)
+        beta = torch.full_like(z[:, 0], self.config.beta)
+        share = torch.distributions.Beta(beta, beta).sample()
+        fake = mixed_unknowns(z, labels, share, torch.rand(len(z), len(z), device=z.device))
+        if len(fake) == 0:  # one class only in the batch
+            return 0 * z.sum(), margin
+        parted = self._parted(self.classifier(fake))
+        mix = energy_margin(*parted, known=False)  # −ln p_u, the cross-entropy of the slot
+        return mix, margin + mix
+
+    def _align(self, z_s: Tensor, z_t: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """The domains as a whole, and the neighbourhoods of anchors."""
+        c = self.config
+        unit_s, unit_t = F.normalize(z_s), F.normalize(z_t)
+        with torch.no_grad():
+            forth, back = transition(unit_s, unit_t, c.tau), transition(unit_t, unit_s, c.tau)
+            w_s, w_t = round_trip(forth, back), round_trip(back, forth)
+            i, j = anchor_pairs(forth, back, c.r)
+        strength = reversal_strength(10 * step / self.sizes.steps)
+        d_s, d_t = (self.discriminator(reverse_gradient(z, strength)) for z in (z_s, z_t))
+        adv = domain_loss(d_s, d_t, w_s / w_s.mean(), w_t / w_t.mean())
+        return adv, subgraph_contrast(subgraphs(unit_s, i, c.n), subgraphs(unit_t, j, c.n), c.tau)
+
+    def _parted(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """ℓ of the classes and ℓ_u."""
+        return logits[:, :-1], logits[:, -1]
+
+    def predict(self, images: Tensor) -> Outputs:
+        """Unknown iff the slot's logit is the largest."""
+        z = self.neck(self.backbone(images))
+        known, unknown = self._parted(self.classifier(z))
+        return Outputs(known.softmax(1), unknown - known.amax(1), z)

@@ -1,0 +1,198 @@
+"""SPA: Subsidiary Prototype Alignment, an add-on to DCC or OVANet. A reconstruction.
+
+Kundu et al., "Subsidiary Prototype Alignment for Universal Domain Adaptation", NeurIPS 2022.
+
+No code was at hand, and of the paper only its idea: word prototypes for mid-level features, sparse
+assignments to them, a word histogram of an image that takes part in its classification, and a
+closed-set pretext task on histograms that aligns both domains. All numbers and exact forms are this
+file's, and its results are no reproduction of the paper's. Chosen here:
+
+* The map is the one after stage 3 of a ResNet (before the linear layer of `small_cnn`). Locations
+  and words have unit length, so logits are cosines over τ and no long feature decides alone.
+* Words start as k-means centres of both domains' locations. The entropy that makes assignments
+  sparse would also do with few words; `lam_m` asks a batch to use all of them.
+* The histogram, times K_w so that an even one is all ones, goes through a linear layer and batch
+  norm and stands `beside` the pooled features or `instead` of them (`use`).
+* Pretext: how many images, 1 to G, a mosaic of 3 × 3 pieces is made of. Mosaics leave the running
+  averages of batch norm alone: nobody will be asked about a mosaic.
+* The base method is as it is by itself, decision included; `base_set` has its settings.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor, nn
+
+from unida.config import parse_settings
+from unida.errors import require
+from unida.losses import (
+    assignment_entropy,
+    draw_mosaics,
+    kmeans,
+    make_mosaics,
+    unused_words,
+    word_histogram,
+    word_logits,
+)
+from unida.methods.base import About, DomainName, Look, Method
+from unida.methods.dcc import DCC
+from unida.methods.ovanet import OVANet
+from unida.models.backbone import Backbone
+from unida.models.heads import Neck
+from unida.types import Batch, Outputs, Sizes
+from unida.views import WEAK
+
+BASES: dict[str, type[Method]] = {"dcc": DCC, "ovanet": OVANet}
+_LOCATIONS = 10  # a word, for k-means to look at
+
+
+@dataclass(frozen=True)
+class SPAConfig:
+    """Settings of SPA; the values are a reconstruction's.
+
+    Attributes:
+        base: the method it is added to.
+        base_set: settings of that method, as in `lam=0.2,q=4`.
+        words: K_w, size of the vocabulary.
+        tau: τ, temperature of the assignment.
+        lam_p: λ_p, weight of the pretext task, in each domain.
+        lam_e: λ_e, weight of the entropy of assignments.
+        lam_m: weight of the words a batch leaves unused.
+        g_max: G, images in a mosaic at most.
+        use: the histogram `beside` the backbone's features or `instead` of them.
+        width: features made of the histogram.
+    """
+
+    base: Literal["dcc", "ovanet"] = "dcc"
+    base_set: str = ""
+    words: int = 512
+    tau: float = 0.1
+    lam_p: float = 0.5
+    lam_e: float = 0.1
+    lam_m: float = 0.1
+    g_max: int = 4
+    use: Literal["beside", "instead"] = "beside"
+    width: int = 256
+
+    def __post_init__(self) -> None:
+        require(self.base in BASES, "base", self.base, ", ".join(BASES))
+        self.of_base()
+        for name in ("lam_p", "lam_e", "lam_m"):
+            require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "0 or more")
+        require(0.005 <= self.tau <= 10, "tau", self.tau, "from 0.005 to 10")
+        require(2 <= self.g_max <= 9, "g_max", self.g_max, "from 2 to 9")
+        for name in ("words", "width"):
+            require(getattr(self, name) >= 2, name, getattr(self, name), "2 or more")
+
+    def of_base(self) -> Any:
+        settings = tuple(self.base_set.split(",")) if self.base_set else ()
+        return parse_settings(BASES[self.base].Config, settings, self.base)
+
+
+class _Sight(Backbone):
+    """The backbone, but for what it answers: what `see` makes of images, of another width."""
+
+    def __init__(self, backbone: Backbone, see: Callable[[Tensor], Tensor], width: int) -> None:
+        super().__init__(backbone.net, backbone.spec, backbone.pretrained)
+        self.see, self.out_features = see, width
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.see(images)
+
+
+class SPA(Method):
+    about = About(
+        paper="Subsidiary Prototype Alignment for Universal Domain Adaptation",
+        venue="NeurIPS 2022",
+        rule="that of the method it is added to",
+        spec="reconstruction",
+    )
+    Config = SPAConfig
+    config: SPAConfig
+    backbone: _Sight
+
+    def __init__(self, config: SPAConfig, backbone: Backbone, sizes: Sizes) -> None:
+        channels = getattr(backbone.net, "middle_features", 0)
+        require(channels > 0, "backbone", type(backbone.net).__name__, "small_cnn or a resnet")
+        beside = backbone.out_features if config.use == "beside" else 0
+        sight = _Sight(backbone, self.features, beside + config.width)
+        super().__init__(config, sight, sizes)
+        self.words = nn.Parameter(F.normalize(torch.randn(config.words, channels)))
+        self.project = Neck(config.words, config.width)
+        self.pretext = nn.Linear(config.words, config.g_max)
+        self.base = BASES[config.base](config.of_base(), sight, sizes)
+        del self.base.backbone  # shared, not owned, or the state would hold it twice
+        object.__setattr__(self.base, "backbone", sight)
+        self.source_views = self.base.source_views
+        self.target_views = self.base.target_views or (WEAK,)
+        self.refresh_every = self.base.refresh_every or sizes.steps
+        self._seen: list[Tensor] = []  # word logits of the images the base looked at
+
+    def features(self, images: Tensor) -> Tensor:
+        """What the base method takes for the backbone's features."""
+        middle = self.backbone.middle(images)
+        logits, h = self._read(middle)
+        if self.training:
+            self._seen.append(logits)
+        parts = [] if self.config.use == "instead" else [self.backbone.top(middle)]
+        return torch.cat([*parts, self.project(h)], 1)
+
+    def _read(self, middle: Tensor) -> tuple[Tensor, Tensor]:
+        """Word logits of a map's locations, and its histogram times K_w."""
+        logits = word_logits(F.normalize(middle), F.normalize(self.words), self.config.tau)
+        return logits, self.config.words * word_histogram(logits)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        c, self._seen = self.config, []
+        terms = self.base.losses(batch)  # L_base
+        logits, self._seen = torch.cat(self._seen), []
+        return terms | {
+            "sparse": c.lam_e * assignment_entropy(logits),
+            "unused": c.lam_m * unused_words(logits),
+            "pretext_source": c.lam_p * self._pretext(batch.source_views[0]),
+            "pretext_target": c.lam_p * self._pretext(batch.target_views[0]),
+        }
+
+    def _pretext(self, images: Tensor) -> Tensor:
+        """Cross-entropy of the number g of images in a mosaic, from its histogram."""
+        g, owners, places = draw_mosaics(len(images), self.config.g_max)
+        norms = [m for m in self.backbone.modules() if isinstance(m, nn.BatchNorm2d)]
+        for norm in norms:
+            norm.track_running_stats = False
+        _, h = self._read(self.backbone.middle(make_mosaics(images, owners, places)))
+        for norm in norms:
+            norm.track_running_stats = True
+        return F.cross_entropy(self.pretext(h), torch.as_tensor(g - 1, device=h.device))
+
+    def predict(self, images: Tensor) -> Outputs:
+        """The base method's verdict."""
+        return self.base.predict(images)
+
+    def refresh(self, look: Look, step: int) -> None:
+        """Finds the words before the first step, then whatever the base method looks for."""
+        if step == 0:
+            self.backbone.see = self._locations
+            rows = torch.cat([look("source"), look("target")])
+            self.backbone.see = self.features
+            some = torch.randperm(len(rows))[: _LOCATIONS * self.config.words]
+            centres, _ = kmeans(rows[some], self.config.words, restarts=1)
+            self.words[: len(centres)] = centres
+        self.base.refresh(look, step)
+
+    def _locations(self, images: Tensor) -> Tensor:
+        """Locations of the images' maps, (R, D), the same number of each, enough for k-means."""
+        rows = F.normalize(self.backbone.middle(images)).flatten(2).transpose(1, 2)
+        n_images = self.sizes.n_source + self.sizes.n_target
+        each = math.ceil(_LOCATIONS * self.config.words / n_images)
+        return rows[:, torch.randperm(rows.shape[1])[:each]].flatten(0, 1)
+
+    def extra(self, step: int, draws: Generator) -> dict[str, tuple[DomainName, Tensor]]:
+        return self.base.extra(step, draws)
+
+    def after_step(self, batch: Batch) -> None:
+        self.words.copy_(F.normalize(self.words))
+        self.base.after_step(batch)

@@ -1,0 +1,105 @@
+"""UAN: Universal Adaptation Network.
+
+You et al., "Universal Domain Adaptation", CVPR 2019.
+
+Where paper and released code differ, and what is the default here:
+
+* Classification: the released code hands softmax outputs to a cross-entropy that takes a softmax
+  again; default is the cross-entropy on logits, see `double_softmax`.
+* Weights: scaled within each batch, with a temperature of 10 in w^s, as released; where all of a
+  batch are equal the released code has 0/0, here they are ones.
+* Gradient reversal: its coefficient rises over 10,000 calls in the released code, two calls a
+  step; `ramp` is that length as a share of the run (5,000 of Office-31's 20,000 steps).
+* The released code keeps the first batch norm of the ResNet in evaluation mode; here all train.
+* An image with w^t = w0 exactly is unknown here and known in the released code.
+"""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unida.errors import require
+from unida.losses import batch_normalised, domain_loss, source_weight, target_weight
+from unida.methods.base import About, Method
+from unida.models.backbone import Backbone
+from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
+from unida.types import Batch, Outputs, Sizes
+
+
+@dataclass(frozen=True)
+class UANConfig:
+    """Settings of UAN, in the paper's symbols.
+
+    Attributes:
+        w0: least w^t of an image of a known class.
+        lam: λ, weight of the adversarial loss.
+        temperature: of the softmax whose entropy enters w^s.
+        ramp: share of the run over which the gradient reversal reaches full strength.
+        width: features after the bottleneck.
+        hidden: neurons of the hidden layers of D and D'.
+        dropout: in D and D'.
+        double_softmax: the released code's classification loss.
+    """
+
+    w0: float = -0.5
+    lam: float = 1.0
+    temperature: float = 10.0
+    ramp: float = 0.25
+    width: int = 256
+    hidden: int = 1024
+    dropout: float = 0.5
+    double_softmax: bool = False
+
+    def __post_init__(self) -> None:
+        require(-1 <= self.w0 <= 1, "w0", self.w0, "from -1 to 1")
+        require(self.lam >= 0, "lam", self.lam, "0 or more")
+        require(self.temperature > 0, "temperature", self.temperature, "more than 0")
+        require(self.ramp > 0, "ramp", self.ramp, "more than 0")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "from 0 up to, not including, 1")
+        for name in ("width", "hidden"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+
+
+class UAN(Method):
+    about = About(
+        paper="Universal Domain Adaptation",
+        venue="CVPR 2019",
+        rule="source-likeness minus entropy at most w0",
+        spec="released code",
+    )
+    Config = UANConfig
+    config: UANConfig
+
+    def __init__(self, config: UANConfig, backbone: Backbone, sizes: Sizes) -> None:
+        super().__init__(config, backbone, sizes)
+        self.bottleneck = nn.Linear(backbone.out_features, config.width)
+        self.classifier = nn.Linear(config.width, sizes.n_classes)  # G
+        self.adversary = Discriminator(config.width, config.hidden, config.dropout)  # D
+        self.auxiliary = Discriminator(config.width, config.hidden, config.dropout)  # D'
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        c = self.config
+        g_s = self.bottleneck(self.backbone(batch.source_views[0]))  # one forward a domain
+        g_t = self.bottleneck(self.backbone(batch.target_views[0]))
+        logits_s, logits_t = self.classifier(g_s), self.classifier(g_t)
+        scores = logits_s.softmax(1) if c.double_softmax else logits_s
+
+        # D' learns to tell the domains apart and leaves the features alone.
+        aux_s, aux_t = self.auxiliary(g_s.detach()), self.auxiliary(g_t.detach())
+        w_s = batch_normalised(source_weight(logits_s, aux_s.sigmoid(), c.temperature).detach())
+        w_t = batch_normalised(target_weight(logits_t, aux_t.sigmoid()).detach())
+
+        strength = reversal_strength(10 * batch.step / (c.ramp * self.sizes.steps))
+        d_s, d_t = (self.adversary(reverse_gradient(g, strength)) for g in (g_s, g_t))
+        return {
+            "ce": F.cross_entropy(scores, batch.source_labels),  # E_G
+            "auxiliary": domain_loss(aux_s, aux_t),  # E_D'
+            "adversarial": c.lam * domain_loss(d_s, d_t, w_s, w_t),  # E_D
+        }
+
+    def predict(self, images: Tensor) -> Outputs:
+        g = self.bottleneck(self.backbone(images))
+        logits = self.classifier(g)
+        w_t = target_weight(logits, self.auxiliary(g).sigmoid())
+        return Outputs(logits.softmax(1), self.config.w0 - w_t, g)

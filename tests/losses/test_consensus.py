@@ -1,0 +1,206 @@
+"""Consensus of clusters and classes: METHODS.md §7.8, a slow copy, and the cases it names."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.losses import slow
+from unida.losses import draw_members, fill_slots, kmeans, matching_pairs, search_centres
+from unida.losses.consensus import class_means, consensus, pick_k
+
+MEANS = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]
+CENTRES = [[0.9, 0.1], [0.1, 0.9], [0.3, -1.0]]
+SOURCE = [[1, 0.1], [0.6, 0.8], [1, -0.2], [0, 1], [0.2, 1], [-1, 0], [-1, 0.1]]
+LABELS = [0, 0, 0, 1, 1, 2, 2]
+TARGET = [[0.9, 0], [0.8, 0.3], [0.1, 1], [0.5, 0.7], [0.3, -1]]
+IDS = [0, 0, 1, 1, 2]
+
+
+def unit(values: object) -> Tensor:
+    return F.normalize(torch.tensor(values, dtype=torch.float64))
+
+
+def draws(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def islands(counts: list[int], width: int = 8, spread: float = 0.1) -> tuple[Tensor, Tensor]:
+    """Unit rows about the axes, so many about each."""
+    labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
+    noise = torch.randn(len(labels), width, generator=draws(), dtype=torch.float64)
+    return F.normalize(torch.eye(width, dtype=torch.float64)[labels] + spread * noise), labels
+
+
+def test_the_check_case_of_methods() -> None:
+    pairs, scores = consensus(
+        unit(MEANS),
+        unit(CENTRES),
+        unit(SOURCE),
+        torch.tensor(LABELS),
+        unit(TARGET),
+        torch.tensor(IDS),
+    )
+    assert pairs.tolist() == [[0, 0], [1, 1]]
+    assert scores.tolist() == pytest.approx([(2 / 3 + 1) / 2, 1], abs=1e-7)
+    assert scores.mean().item() == pytest.approx(0.916666667, abs=1e-7)
+
+
+def slow_consensus(
+    means: slow.Rows,
+    centres: slow.Rows,
+    source: slow.Rows,
+    labels: list[int],
+    target: slow.Rows,
+    ids: list[int],
+) -> dict[tuple[int, int], float]:
+    def nearest(x: object, rows: slow.Rows) -> int:
+        return min(range(len(rows)), key=lambda i: slow.distance(x, rows[i]))  # type: ignore[arg-type]
+
+    def share(hits: list[bool]) -> float:
+        return sum(hits) / len(hits) if hits else 0.0
+
+    found = {}
+    for i, s in enumerate(means):
+        j = nearest(s, centres)
+        if nearest(centres[j], means) == i:
+            p_ij = share(
+                [nearest(x, centres) == j for x, y in zip(source, labels, strict=True) if y == i]
+            )
+            p_ji = share(
+                [nearest(x, means) == i for x, k in zip(target, ids, strict=True) if k == j]
+            )
+            found[i, j] = (p_ij + p_ji) / 2
+    return found
+
+
+@pytest.mark.parametrize(("n_classes", "k"), [(2, 2), (3, 7), (6, 3), (5, 5)])
+def test_consensus_is_the_slow_copy(n_classes: int, k: int) -> None:
+    for seed in range(5):
+        g = draws(seed)
+        rows = [
+            F.normalize(torch.randn(n, 3, generator=g, dtype=torch.float64))
+            for n in (n_classes, k, 40, 30)
+        ]
+        labels = torch.randint(n_classes, (40,), generator=g)
+        ids = torch.randint(k, (30,), generator=g)
+        pairs, scores = consensus(rows[0], rows[1], rows[2], labels, rows[3], ids)
+        wanted = slow_consensus(
+            *(r.tolist() for r in rows[:3]), labels.tolist(), rows[3].tolist(), ids.tolist()
+        )
+        assert [tuple(pair) for pair in pairs.tolist()] == list(wanted)
+        assert scores.tolist() == pytest.approx(list(wanted.values()), abs=1e-6)
+
+
+def test_a_class_and_a_cluster_come_in_one_pair_only() -> None:
+    source, labels = islands([5, 5, 5])
+    target, ids = islands([4, 4, 4, 4])
+    pairs, scores = matching_pairs(source, labels, target, ids, class_means(target, ids, 4), 3)
+    assert pairs.tolist() == [[0, 0], [1, 1], [2, 2]]  # the fourth cluster is nobody's
+    assert scores.tolist() == [1, 1, 1]
+
+
+def test_an_empty_cluster_agrees_with_nobody() -> None:
+    source, labels = islands([5, 5])
+    target = source[:5]
+    centres = class_means(source, labels, 2)
+    ids = torch.zeros(5, dtype=torch.long)
+    _, scores = matching_pairs(source, labels, target, ids, centres, 2)
+    assert scores.tolist() == [1, 0.5]
+
+
+def test_class_means_are_means_of_unit_rows_at_unit_length() -> None:
+    rows = torch.tensor([[2.0, 0.0], [0.0, 1.0], [0.0, -3.0]], dtype=torch.float64)
+    means = class_means(rows, torch.tensor([0, 0, 1]), 2)
+    half = math.sqrt(0.5)
+    torch.testing.assert_close(means, torch.tensor([[half, half], [0, -1]], dtype=torch.float64))
+
+
+def test_the_search_stops_early_as_in_the_check_case() -> None:
+    scores = [0.5, 0.6, 0.55, 0.5, 0.45]
+    ks = [20, 22, 24, 26, 28]
+    verdicts = [pick_k(scores[:n]) for n in range(1, 6)]
+    assert [over for _, over in verdicts] == [False, False, False, False, True]
+    assert ks[verdicts[-1][0]] == 22
+
+
+@pytest.mark.parametrize(
+    ("scores", "chosen", "over"),
+    [
+        ([0.3], 0, False),
+        ([0.3, 0.7, 0.5], 1, False),
+        ([0.7, 0.7, 0.6], 0, False),  # the first of equals
+        ([0.5, 0.5, 0.5, 0.5], 0, True),  # not rising is enough
+        ([0.9, 0.5, 0.6, 0.5, 0.5, 0.4], 2, True),  # as released, not the 0.9
+        ([0.0, 0.0, 0.1], 2, False),
+    ],
+)
+def test_which_k_is_taken(scores: list[float], chosen: int, over: bool) -> None:
+    assert pick_k(scores) == (chosen, over)
+
+
+def test_kmeans_finds_islands_and_gives_unit_centres() -> None:
+    rows, truth = islands([10, 20, 5])
+    centres, ids = kmeans(rows, 3)
+    assert centres.shape == (3, 8)
+    torch.testing.assert_close(centres.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    assert len(set(zip(ids.tolist(), truth.tolist(), strict=True))) == 3
+    assert centres.dtype == rows.dtype
+
+
+def test_kmeans_from_centres_keeps_their_order() -> None:
+    rows, truth = islands([10, 20, 5])
+    _, ids = kmeans(rows, torch.eye(8, dtype=torch.float64)[[2, 0, 1]])
+    assert ids.tolist() == [[1, 2, 0][t] for t in truth.tolist()]
+
+
+def test_kmeans_leaves_no_cluster_empty() -> None:
+    rows = torch.eye(3, dtype=torch.float64)[[0, 0, 0, 1, 1, 1]]
+    centres, ids = kmeans(rows, 4)
+    assert len(centres) == 2
+    assert sorted(Counter(ids.tolist()).values()) == [3, 3]
+
+
+def test_kmeans_says_the_same_twice() -> None:
+    rows = F.normalize(torch.randn(600, 16, generator=draws()))
+    first, second = kmeans(rows, 7), kmeans(rows, 7)
+    assert first[0].equal(second[0])
+    assert first[1].equal(second[1])
+
+
+def test_the_search_finds_the_clusters_that_are_there() -> None:
+    source, labels = islands([30, 30, 30])
+    target, _ = islands([20, 20, 0, 20, 20])  # two classes shared, two new
+    assert len(search_centres(source, labels, target, 3, range(2, 9))) == 4
+
+
+def test_a_search_without_any_pair_scores_nothing_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Someone is always nearest to someone, unless a tie is broken two ways; so it is forced here.
+    nobody = (torch.zeros(0, 2, dtype=torch.long), torch.zeros(0))
+    monkeypatch.setattr("unida.losses.consensus.matching_pairs", lambda *_: nobody)
+    source, labels = islands([5, 5])
+    assert len(search_centres(source, labels, source, 2, range(2, 8))) == 2
+
+
+def test_slots_are_distinct_or_cycled() -> None:
+    assert sorted(fill_slots([3, 5, 8], 6, False, draws())) == [3, 5, 8]
+    assert Counter(fill_slots([3, 5, 8], 6, True, draws())) == {3: 2, 5: 2, 8: 2}
+    for cycle in (False, True):
+        chosen = fill_slots(range(20), 6, cycle, draws())
+        assert len(set(chosen)) == 6
+        assert fill_slots([], 6, cycle, draws()) == []
+    assert len({tuple(fill_slots(range(20), 6, False, draws(s))) for s in range(5)}) == 5
+
+
+def test_members_are_drawn_slot_by_slot_and_twice_only_if_few() -> None:
+    groups = torch.tensor([0, 1, 1, 2, 1, 1, -1, 0, 1])
+    numbers = draw_members(groups, [1, 0, 2], 3, draws())
+    assert groups[numbers].tolist() == [1, 1, 1, 0, 0, 0, 2, 2, 2]
+    assert len(set(numbers[:3].tolist())) == 3
+    assert set(numbers[3:6].tolist()) == {0, 7}
+    assert numbers[6:].tolist() == [3, 3, 3]
