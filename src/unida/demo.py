@@ -18,12 +18,12 @@ from unida.runs import RunFolder
 SETUP: dict[str, Any] = {
     "backbone": "small_cnn",
     "image_size": 16,
-    "steps": 600,
+    "steps": 400,
     "batch": 48,
     "lr": 0.05,
     "flip": False,  # a mirrored digit is another sign, or none
     "log_every": 50,
-    "checkpoint_every": 300,
+    "checkpoint_every": 200,
 }
 
 DIRECTIONS = (("mnist", "uci"), ("uci", "mnist"))

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unida.losses import multi_sample_contrast, mutual_neighbours, unseen
+from unida.losses import memory_pairs, multi_sample_contrast, mutual_neighbours, unseen
 
 FORMS = ("log_of_sum", "mean_of_logs")
 
@@ -131,6 +131,22 @@ def test_an_empty_memory_has_no_neighbours() -> None:
     assert not mutual_neighbours(unit(0, 4), nothing, 5, index=rows, own=nothing).any()
     assert unseen(nothing).all()
     assert not unseen(unit(0, 4)).any()
+
+
+def test_pairs_of_two_memories() -> None:
+    here, there = unit(0, 8), unit(1, 7)
+    here[6], there[0] = 0, 0
+    rows = (torch.tensor([1, 5]), torch.tensor([3, 2]))
+    positive, allowed = memory_pairs((here[rows[0]], there[rows[1]]), rows, (here, there), 3)
+    for a, own, other in ((0, here, there), (1, there, here)):
+        within = mutual_neighbours(own[rows[a]], own, 3, index=rows[a])
+        across = mutual_neighbours(own[rows[a]], other, 3, index=rows[a], own=own)
+        in_order = (within, across) if a == 0 else (across, within)
+        assert positive[2 * a : 2 * a + 2].equal(torch.cat(in_order, 1))
+    forbidden = {0: {1, 6, 8}, 1: {5, 6, 8}, 2: {8 + 3, 6, 8}, 3: {8 + 2, 6, 8}}
+    for anchor, columns in forbidden.items():
+        assert set((~allowed[anchor]).nonzero()[:, 0].tolist()) == columns
+    assert not (positive & ~allowed).any()
 
 
 # --- the contrast

@@ -33,7 +33,12 @@ from unida.losses.glc import (
     smoothed_cross_entropy,
     to_targets,
 )
-from unida.losses.neighbours import multi_sample_contrast, mutual_neighbours, unseen
+from unida.losses.neighbours import (
+    memory_pairs,
+    multi_sample_contrast,
+    mutual_neighbours,
+    unseen,
+)
 from unida.losses.one_vs_all import one_vs_all
 from unida.losses.spa import (
     assignment_entropy,
@@ -91,6 +96,7 @@ __all__ = [
     "make_mosaics",
     "matching_pairs",
     "memory_contrast",
+    "memory_pairs",
     "memory_weight",
     "misleading_evidence",
     "mixed_unknowns",

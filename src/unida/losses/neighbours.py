@@ -51,6 +51,40 @@ def mutual_neighbours(
     return torch.zeros_like(similarity, dtype=torch.bool).scatter_(1, near, mutual)
 
 
+@torch.no_grad()
+def memory_pairs(
+    anchors: tuple[Tensor, Tensor],
+    index: tuple[Tensor, Tensor],
+    memories: tuple[Tensor, Tensor],
+    k: int,
+) -> tuple[Tensor, Tensor]:
+    """Positives and candidates of the images of two domains, within and across them.
+
+    Args:
+        anchors: (B, D) a domain.
+        index: (B,) a domain, the anchors' rows in the memory of their domain.
+        memories: (N, D) and (M, D); zeros for an image not yet seen.
+        k: neighbours that count, for each pair of domains apart.
+
+    Returns:
+        Two masks (2B, N + M): mutual neighbours, and every row that was seen and is not the
+        anchor's own.
+    """
+    mutual = [
+        mutual_neighbours(anchors[a], memories[b], k, index=index[a], own=own)
+        for a, b, own in (
+            (0, 0, None),
+            (0, 1, memories[0]),
+            (1, 0, memories[1]),
+            (1, 1, None),
+        )
+    ]
+    positive = torch.cat([torch.cat(mutual[:2], 1), torch.cat(mutual[2:], 1)])
+    itself = torch.cat([index[0], index[1] + len(memories[0])])
+    seen = ~unseen(torch.cat(memories))
+    return positive, seen.repeat(len(itself), 1).scatter(1, itself[:, None], False)
+
+
 def unseen(rows: Tensor) -> Tensor:
     """(N, D) → (N,), bool: the rows that are all zeros."""
     return rows.abs().sum(1) == 0

@@ -25,7 +25,8 @@ def transition(here: Tensor, there: Tensor, tau: float = 0.1) -> Tensor:
 
 def walk(forth: Tensor, back: Tensor, r: int = 1) -> Tensor:
     """(T_st T_ts)^r T_st: forth after r round trips. (S, T), (T, S) → (S, T)."""
-    return torch.linalg.matrix_power(forth @ back, r) @ forth
+    there_and_back: Tensor = torch.linalg.matrix_power(forth @ back, r)
+    return there_and_back @ forth
 
 
 def anchor_pairs(forth: Tensor, back: Tensor, r: int = 1) -> tuple[Tensor, Tensor]:
