@@ -15,7 +15,7 @@ from unida.methods import METHODS
 from unida.methods.base import Method
 from unida.methods.san import SAN
 from unida.runs import RunFolder
-from unida.train import Batches, inverse_decay
+from unida.train import inverse_decay
 from unida.types import Batch
 
 
@@ -144,4 +144,3 @@ def test_cpu_and_gpu_agree_on_the_first_steps(digits: Task, tmp_path: Path) -> N
 
 def test_the_contract_has_no_abstract_surprise() -> None:
     assert Method.__abstractmethods__ == {"losses", "predict"}
-    assert Batches.at.__doc__
