@@ -351,7 +351,7 @@ class TestOptions:
             (["--set", "beta=x"], "beta is 'x'; allowed: a value of type float."),
             (["--set", "beta=-1"], "beta is -1.0; allowed: 0 or more."),
             (["--set", "third=cubic"], "third is 'cubic'; allowed: log, sigmoid."),
-            (["--method", "sam"], "method is 'sam'; allowed: san, source_only"),
+            (["--method", "sam"], "method is 'sam'; allowed: cmu, dance, dcc"),
             (["--backbone", "resnet51"], "backbone is 'resnet51'; allowed: small_cnn, resnet18"),
             (["--reject", "always"], "reject is 'always'; allowed: own, mixture"),
             (["--device", "tpu"], "device is 'tpu'; allowed: auto, cpu, cuda"),
