@@ -22,6 +22,7 @@ from unida.demo import Demo, run_demo
 from unida.errors import UserError
 from unida.methods import METHODS
 from unida.model import load
+from unida.reject import in_words
 from unida.runs import RunFolder, predictions_csv, write_text
 
 T = TypeVar("T")
@@ -122,7 +123,10 @@ def evaluate_command(args: list[str]) -> None:
     for name in names:
         table.add_column(name, justify="right")
     for rule, scores in result.scores.items():
-        table.add_row(rule, *(f"{100 * getattr(scores, name):.1f}" for name in names))
+        table.add_row(
+            in_words(rule, model.rules[rule]),
+            *(f"{100 * getattr(scores, name):.1f}" for name in names),
+        )
     Console().print(table)
     if Path(given.run).is_dir():
         write_text(RunFolder(given.run).evaluation, to_json(result, model, given.labels))

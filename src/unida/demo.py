@@ -13,6 +13,8 @@ from unida.adaptation import adapt
 from unida.assess import Assessment, assess
 from unida.console import say
 from unida.data.digits import write_digits
+from unida.model import Model
+from unida.reject import in_words
 from unida.runs import RunFolder
 
 SETUP: dict[str, Any] = {
@@ -57,20 +59,19 @@ def run_demo(demo: Demo) -> None:
             out = folder / f"{source}-{target}-{method}"
             options = SETUP | {"steps": demo.steps, "seed": demo.seed}
             model = adapt(places[source][0], places[target][1], out, method=method, **options)
-            rows.append((source, target, method, model.reject, assess(model, places[target][1])))
+            rows.append((f"{source} → {target}", model, assess(model, places[target][1])))
     _print_table(rows)
     san = RunFolder(folder / "mnist-uci-san").path
     say(f"{time.monotonic() - began:.0f} s. Data and runs are in {folder}; try")
     say(f"  unida predict {san} {places['uci'][1] / '9'}")
 
 
-def _print_table(rows: list[tuple[str, str, str, str, Assessment]]) -> None:
+def _print_table(rows: list[tuple[str, Model, Assessment]]) -> None:
     table = Table(title="Last step, in %")
     for name in ("task", "method", "rule", "known", "unknown", "H", "balanced H"):
         table.add_column(name, justify="left" if name in ("task", "method", "rule") else "right")
-    for source, target, method, default, result in rows:
-        for rule, s in result.scores.items():
-            mark = " (default)" if rule == default else ""
+    for task, model, result in rows:
+        for name, s in result.scores.items():
             numbers = (f"{100 * v:.1f}" for v in (s.known, s.unknown, s.h, s.balanced_h))
-            table.add_row(f"{source} → {target}", method, rule + mark, *numbers)
+            table.add_row(task, model.method_name, in_words(name, model.rules[name]), *numbers)
     Console().print(table)

@@ -107,6 +107,11 @@ def fit_rules(scores: FloatArray) -> dict[str, Rule]:
     return {name: fit(scores) for name, fit in RULES.items()}
 
 
+def in_words(asked: str, rule: Rule) -> str:
+    """The rule asked for and, where it found no ground, the one in force."""
+    return asked if asked == rule.name else f"{asked} → {rule.name}"
+
+
 def decide(
     probs: FloatArray, scores: FloatArray, rule: Rule, classes: tuple[str, ...]
 ) -> list[str]:
