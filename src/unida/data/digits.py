@@ -3,6 +3,7 @@
 Digits 0–5 are shared, 6–7 are known to the source only, 8–9 appear in the target only.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,12 @@ def uci() -> Digits:
 DOMAINS = {"mnist": mnist, "uci": uci}
 
 
+def write_whole_digits(folder: Path) -> None:
+    """Writes both domains with all ten digits, as a data set: `folder/mnist/0/0001.png`."""
+    for name, read in DOMAINS.items():
+        _write(folder / name, read(), range(10))
+
+
 def write_digits(folder: Path) -> dict[str, tuple[Path, Path]]:
     """Writes both domains as PNG files in class folders.
 
@@ -49,13 +56,17 @@ def write_digits(folder: Path) -> dict[str, tuple[Path, Path]]:
     """
     places = {}
     for name, read in DOMAINS.items():
-        images, labels = read()
-        roles = {"source": SHARED + SOURCE_ONLY, "target": SHARED + TARGET_ONLY}
-        for role, digits in roles.items():
-            for digit in digits:
-                place = folder / role / name / str(digit)
-                place.mkdir(parents=True, exist_ok=True)
-                for i in np.flatnonzero(labels == digit):
-                    Image.fromarray(images[i]).save(place / f"{i:04}.png")
+        world = read()
+        _write(folder / "source" / name, world, SHARED + SOURCE_ONLY)
+        _write(folder / "target" / name, world, SHARED + TARGET_ONLY)
         places[name] = (folder / "source" / name, folder / "target" / name)
     return places
+
+
+def _write(folder: Path, world: Digits, digits: Iterable[int]) -> None:
+    images, labels = world
+    for digit in digits:
+        place = folder / str(digit)
+        place.mkdir(parents=True, exist_ok=True)
+        for i in np.flatnonzero(labels == digit):
+            Image.fromarray(images[i]).save(place / f"{i:04}.png")

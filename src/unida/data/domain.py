@@ -50,8 +50,7 @@ def load_domains(
     domains = {}
     for name, samples in named_samples.items():
         samples, pixels = _load_pixels(samples, size, mode, folder, progress(name))
-        if mode == "memory" and device.type == "cuda" and _fits_on(device, needed):
-            assert isinstance(pixels, ArrayStore)
+        if isinstance(pixels, ArrayStore) and device.type == "cuda" and _fits_on(device, needed):
             pixels = pixels.to(device)
         domains[name] = Domain(samples, pixels, device)
     return domains
