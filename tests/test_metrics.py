@@ -1,7 +1,9 @@
 """H-score and its relatives: the check case of METHODS.md §1.3, its limits and its invariances."""
 
 import dataclasses
+import itertools
 import math
+import warnings
 from random import Random
 
 import numpy as np
@@ -9,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from unida.metrics import Score, score
+from unida.metrics import Score, auroc, confusion, h3, novel_nmi, oscr, recalls, score
 
 # C = 3: shared 0 and 1, source-private 2; unknown is 3.
 LABELS = [0, 0, 0, 0, 1, 1, 3, 3, 3, 3, 3]
@@ -155,3 +157,158 @@ def test_scores_are_fractions_and_means_lie_between_their_parts(
         for mean in (result.h, result.balanced_h, result.os):
             assert min(parts) - 1e-12 <= mean <= max(parts) + 1e-12
         assert result.h <= np.mean(parts) + 1e-12
+
+
+class TestAUROC:
+    def test_it_counts_pairs(self) -> None:
+        assert auroc([0, 1, 3, 3], [0.1, 0.6, 0.5, 0.9], unknown=3) == 0.75
+
+    def test_a_tie_counts_half(self) -> None:
+        assert auroc([0, 3], [0.5, 0.5], unknown=3) == 0.5
+        assert auroc([0, 0, 3], [0.5, 0.1, 0.5], unknown=3) == 0.75
+
+    def test_without_a_side_it_is_undefined(self) -> None:
+        assert math.isnan(auroc([0, 1], [0.1, 0.2], unknown=3))
+        assert math.isnan(auroc([3], [0.1], unknown=3))
+        assert math.isnan(auroc([], [], unknown=3))
+
+    def test_a_score_that_is_no_number_is_the_strangest(self) -> None:
+        assert auroc([0, 3], [1e9, math.nan], unknown=3) == 1.0
+        assert auroc([0, 3], [math.inf, math.nan], unknown=3) == 0.5
+
+    def test_labels_and_scores_must_pair(self) -> None:
+        with pytest.raises(ValueError, match="2 labels but 1 scores"):
+            auroc([0, 3], [0.1], unknown=3)
+
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.tuples(st.sampled_from([0, 3]), st.integers(-3, 3)), max_size=20))
+    def test_any_rising_function_of_the_scores_gives_the_same(
+        self, pairs: list[tuple[int, int]]
+    ) -> None:
+        y, s = [y for y, _ in pairs], np.array([s for _, s in pairs], dtype=float)
+        one, two = auroc(y, s, 3), auroc(y, np.exp(s) * 7 + 1, 3)
+        assert one == pytest.approx(two, nan_ok=True)
+        flipped = auroc(y, -s, 3)
+        assert one + flipped == pytest.approx(1, nan_ok=True) or math.isnan(one)
+
+
+def slow_oscr(labels: list[int], best: list[int], scores: list[float], unknown: int) -> float:
+    """Every threshold between two scores, corners of the curve joined by straight lines."""
+    known = [i for i, y in enumerate(labels) if y != unknown]
+    strange = [i for i, y in enumerate(labels) if y == unknown]
+    if not known or not strange:
+        return math.nan
+    curve = []
+    for threshold in [-math.inf, *sorted(set(scores))]:
+        right = sum(scores[i] <= threshold and best[i] == labels[i] for i in known)
+        false = sum(scores[i] <= threshold for i in strange)
+        curve.append((false / len(strange), right / len(known)))
+    return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(curve))
+
+
+class TestOSCR:
+    def test_it_is_the_accuracy_where_the_groups_are_apart(self) -> None:
+        assert oscr([0, 1, 3], [0, 0, 1], [0.1, 0.2, 0.9], unknown=3) == 0.5
+
+    def test_it_is_the_auroc_where_every_class_is_right(self) -> None:
+        labels, scores = [0, 1, 2, 3, 3], [0.1, 0.5, 0.7, 0.5, 0.9]
+        assert oscr(labels, labels, scores, 3) == pytest.approx(auroc(labels, scores, 3))
+
+    def test_without_a_side_it_is_undefined(self) -> None:
+        assert math.isnan(oscr([0], [0], [0.1], unknown=3))
+        assert math.isnan(oscr([3], [0], [0.1], unknown=3))
+
+    @settings(max_examples=150, deadline=None)
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from([0, 1, 3]), st.sampled_from([0, 1]), st.integers(0, 4)),
+            max_size=15,
+        )
+    )
+    def test_it_is_the_area_under_the_curve_ties_and_all(
+        self, rows: list[tuple[int, int, int]]
+    ) -> None:
+        labels, best, scores = ([row[i] for row in rows] for i in range(3))
+        slow = slow_oscr(labels, best, [float(s) for s in scores], 3)
+        assert oscr(labels, best, scores, 3) == pytest.approx(slow, nan_ok=True)
+
+
+class TestH3:
+    def test_it_is_the_harmonic_mean_of_three(self) -> None:
+        assert h3(0.8, 0.6, 0.5) == pytest.approx(3 / (1 / 0.8 + 1 / 0.6 + 1 / 0.5))
+        assert h3(0.7, 0.7, 0.7) == pytest.approx(0.7)
+
+    def test_a_zero_makes_it_zero_and_an_undefined_part_undefined(self) -> None:
+        assert h3(0.8, 0.0, 0.5) == 0
+        assert math.isnan(h3(0.8, 0.0, math.nan))
+
+
+class TestNovelNMI:
+    def groups(self, n: int = 30, wide: int = 8) -> tuple[np.ndarray, list[str]]:
+        centres = np.eye(3, wide)
+        draw = np.random.default_rng(0)
+        features = np.repeat(centres, n, 0) + 0.05 * draw.standard_normal((3 * n, wide))
+        return features, ["cat"] * n + ["dog"] * n + ["cow"] * n
+
+    def test_clear_groups_are_found(self) -> None:
+        assert novel_nmi(*self.groups(), seed=0) == pytest.approx(1)
+
+    def test_the_length_of_a_feature_does_not_matter(self) -> None:
+        features, names = self.groups()
+        lengths = np.random.default_rng(1).uniform(0.1, 10, (len(features), 1))
+        assert novel_nmi(features * lengths, names, seed=0) == pytest.approx(1)
+
+    def test_noise_has_little_to_say(self) -> None:
+        noise = np.random.default_rng(0).standard_normal((300, 8))
+        assert novel_nmi(noise, np.arange(300) % 3, seed=0) < 0.1
+
+    def test_one_class_or_none_is_undefined(self) -> None:
+        assert math.isnan(novel_nmi(np.ones((4, 2)), ["cat"] * 4, seed=0))
+        assert math.isnan(novel_nmi(np.zeros((0, 2)), [], seed=0))
+        assert math.isnan(novel_nmi([[np.nan, 1], [1, 0]], ["cat", "dog"], seed=0))
+
+    def test_equal_features_tell_nothing_and_raise_nothing(self) -> None:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert novel_nmi(np.ones((4, 2)), ["cat", "dog"] * 2, seed=0) == 0
+
+    def test_many_images_with_long_features_are_clustered_too(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("unida.metrics.MANY_IMAGES", 50)
+        monkeypatch.setattr("unida.metrics.MANY_FEATURES", 20)
+        assert novel_nmi(*self.groups(wide=64), seed=0) > 0.9
+
+    def test_the_same_seed_gives_the_same(self) -> None:
+        noise = np.random.default_rng(0).standard_normal((90, 8))
+        classes = np.arange(90) % 3
+        assert novel_nmi(noise, classes, seed=4) == novel_nmi(noise, classes, seed=4)
+
+    def test_features_and_classes_must_pair(self) -> None:
+        with pytest.raises(ValueError, match="1 labels but 2 rows"):
+            novel_nmi(np.ones((2, 2)), ["cat"], seed=0)
+
+
+class TestConfusion:
+    def test_the_check_case(self) -> None:
+        counts = confusion(LABELS, PREDICTIONS, 3)
+        assert counts.tolist() == [[3, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0], [1, 1, 0, 3]]
+
+    def test_it_agrees_with_the_recalls_and_the_score(self) -> None:
+        counts = confusion(LABELS, PREDICTIONS, 3)
+        by_class = recalls(LABELS, PREDICTIONS)
+        assert by_class == {0: 0.75, 1: 0.5, 3: 0.6}
+        for k, recall in by_class.items():
+            assert recall == counts[k, k] / counts[k].sum()
+        assert score(LABELS, PREDICTIONS, unknown=3).known == (by_class[0] + by_class[1]) / 2
+
+    def test_nothing_is_counted_where_nothing_is(self) -> None:
+        assert confusion([], [], 2).tolist() == [[0, 0, 0]] * 3
+        assert recalls([], []) == {}
+
+    @pytest.mark.parametrize(("labels", "predictions"), [([4], [0]), ([0], [-1])])
+    def test_a_number_that_is_no_class_is_refused(
+        self, labels: list[int], predictions: list[int]
+    ) -> None:
+        with pytest.raises(ValueError, match="not all from 0 to 3"):
+            confusion(labels, predictions, 3)

@@ -15,8 +15,8 @@ ROOMS = (
     "data", "views",  # images → batches
     "losses", "models", "methods",  # batches → losses, images → outputs
     "metrics", "reject",  # arrays → numbers, scores → verdicts
-    "devices", "evaluate", "runs", "train", "model", "assess",  # the way of a run
-    "console", "adaptation", "demo", "cli",  # what a user calls
+    "devices", "evaluate", "runs", "train", "model", "assess", "selection",  # the way of a run
+    "console", "adaptation", "demo", "bench", "cli",  # what a user calls
 )  # fmt: skip
 """A file may import from its own room and from those before it."""
 
@@ -118,13 +118,13 @@ def run_python(code: str) -> str:
 
 
 def test_optional_packages_are_not_imported_until_they_are_needed() -> None:
-    optional = ("transformers", "timm", "mlxtend", "matplotlib")
+    optional = ("transformers", "timm", "mlxtend", "matplotlib", "optuna", "ray")
     code = f"import sys, unida.cli; print([m for m in {optional} if m in sys.modules])"
     assert run_python(code) == "[]"
 
 
 def test_no_file_imports_an_optional_package_at_its_top() -> None:
-    optional = {"transformers", "timm", "mlxtend", "matplotlib"}
+    optional = {"transformers", "timm", "mlxtend", "matplotlib", "optuna", "ray"}
     for path in FILES:
         top = ast.Module([n for n in ast.parse(path.read_text()).body if _is_import(n)], [])
         assert not {name.split(".")[0] for name in imports(top)} & optional, name_of(path)

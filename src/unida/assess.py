@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from unida.data.samples import Skipped, read_labelled
 from unida.errors import UserError
-from unida.metrics import Score, score
+from unida.metrics import Score, auroc, confusion, h3, novel_nmi, oscr, recalls, score
 from unida.model import Model
 from unida.reject import Rule
-from unida.types import IntArray, Scored
+from unida.types import UNKNOWN, IntArray, Scored
 
 
 @dataclass(frozen=True)
@@ -25,12 +26,31 @@ class Assessment:
         labels: true classes, `len(model.classes)` for unknown.
         scored: what the model said.
         skipped: images left out.
+        true_classes: names of the true classes, those of unknown images too.
     """
 
     scores: dict[str, Score]
     labels: IntArray
     scored: Scored
     skipped: list[Skipped]
+    true_classes: npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What a model can tell apart, whatever the threshold; NaN where undefined.
+
+    Attributes:
+        auroc: of the unknown score (`unida.metrics.auroc`).
+        oscr: of class and unknown score together (`unida.metrics.oscr`).
+        nmi: of the unknown images' features (`unida.metrics.novel_nmi`).
+        closed: share of known images whose most likely class is right.
+    """
+
+    auroc: float
+    oscr: float
+    nmi: float
+    closed: float
 
 
 def assess(model: Model, place: str | Path) -> Assessment:
@@ -43,37 +63,70 @@ def assess(model: Model, place: str | Path) -> Assessment:
         )
     skipped: list[Skipped] = []
     paths, scored = model.score(samples.paths, skipped)
+    truth = dict(zip(samples.paths, samples.labels, strict=True))
+    names = np.array(samples.classes)[[truth[path] for path in paths if path is not None]]
     number = {name: k for k, name in enumerate(model.classes)}
-    truth = {
-        path: number.get(samples.classes[k], len(model.classes))
-        for path, k in zip(samples.paths, samples.labels, strict=True)
-    }
-    labels = np.array([truth[path] for path in paths if path is not None], dtype=np.int64)
+    labels = np.array([number.get(name, len(number)) for name in names], dtype=np.int64)
     scores = {name: score_rule(scored, rule, labels) for name, rule in model.rules.items()}
-    return Assessment(scores, labels, scored, skipped)
+    return Assessment(scores, labels, scored, skipped, names)
 
 
 def score_rule(scored: Scored, rule: Rule, labels: IntArray) -> Score:
     """The score under one rule."""
-    unknown = scored.probs.shape[1]
-    predictions = np.where(rule.is_unknown(scored.unknown_score), unknown, scored.probs.argmax(1))
-    return score(labels, predictions, unknown=unknown)
+    return score(labels, _verdicts(scored, rule), unknown=scored.probs.shape[1])
+
+
+def rank(assessment: Assessment, seed: int = 0) -> Ranking:
+    """The numbers no threshold has a say in; apart from `assess`, as clustering takes a while."""
+    scored, labels = assessment.scored, assessment.labels
+    unknown, best = scored.probs.shape[1], scored.probs.argmax(1)
+    novel = labels == unknown
+    right = (best == labels)[~novel]
+    return Ranking(
+        auroc=auroc(labels, scored.unknown_score, unknown),
+        oscr=oscr(labels, best, scored.unknown_score, unknown),
+        nmi=novel_nmi(scored.features[novel], assessment.true_classes[novel], seed),
+        closed=float(right.mean()) if right.size else math.nan,
+    )
 
 
 def to_json(assessment: Assessment, model: Model, place: str | Path) -> str:
     """The assessment for a file; an undefined number is null."""
+    ranking = rank(assessment)
     content = {
         "labels": str(place),
         "images": len(assessment.labels),
+        "classes": [*model.classes, UNKNOWN],
+        "ranking": _defined(dataclasses.asdict(ranking)),
         "rules": {
             name: {
                 "rule": dataclasses.asdict(model.rules[name]),
-                "scores": {
-                    key: None if math.isnan(value) else value
-                    for key, value in dataclasses.asdict(result).items()
-                },
+                "scores": _defined(
+                    dataclasses.asdict(result)
+                    | {"h3": h3(result.known, result.unknown, ranking.nmi)}
+                ),
+                **_by_class(assessment, model.rules[name], (*model.classes, UNKNOWN)),
             }
             for name, result in assessment.scores.items()
         },
     }
     return json.dumps(content, indent=2) + "\n"
+
+
+def _by_class(assessment: Assessment, rule: Rule, names: tuple[str, ...]) -> dict[str, object]:
+    """Recalls by class, and counts: rows are true classes, columns predictions, as in `classes`."""
+    labels, verdicts = assessment.labels, _verdicts(assessment.scored, rule)
+    return {
+        "recalls": {names[k]: recall for k, recall in recalls(labels, verdicts).items()},
+        "confusion": confusion(labels, verdicts, len(names) - 1).tolist(),
+    }
+
+
+def _verdicts(scored: Scored, rule: Rule) -> IntArray:
+    verdicts: IntArray = scored.probs.argmax(1)
+    verdicts[rule.is_unknown(scored.unknown_score)] = scored.probs.shape[1]
+    return verdicts
+
+
+def _defined(numbers: dict[str, float]) -> dict[str, float | None]:
+    return {name: None if math.isnan(value) else value for name, value in numbers.items()}

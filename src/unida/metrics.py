@@ -1,12 +1,23 @@
-"""H-score and its relatives, on arrays of class numbers."""
+"""H-score and its relatives, on arrays. A number that has nothing to be measured on is NaN."""
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.cluster import KMeans, MiniBatchKMeans
+from sklearn.decomposition import PCA
+from sklearn.metrics import normalized_mutual_info_score
+from sklearn.preprocessing import normalize
+
+from unida.types import FloatArray, IntArray
 
 NAN = math.nan
+
+MANY_IMAGES = 20_000
+"""More than these are clustered in mini-batches."""
+MANY_FEATURES = 256
+"""Features are brought down to these before they are clustered."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +61,18 @@ def score(
         unknown: the number that stands for unknown.
         n_shared: shared classes are 0 … n_shared − 1; None takes the known classes in `labels`.
     """
-    y, p = np.asarray(labels).ravel(), np.asarray(predictions).ravel()
-    if y.shape != p.shape:
-        raise ValueError(f"{y.size} labels but {p.size} predictions")
+    y, p = _paired(labels, predictions, "predictions")
     is_unknown = y == unknown
     classes = np.unique(y[~is_unknown])
     if n_shared is not None and classes.size and not 0 <= classes[0] <= classes[-1] < n_shared:
         raise ValueError(f"labels {classes.tolist()} are not all below n_shared = {n_shared}")
 
     right = y == p
-    recalls = [_mean(right[y == k]) for k in classes]
-    known, known_instance = _mean(np.array(recalls)), _mean(right[~is_unknown])
+    of_class = [_mean(right[y == k]) for k in classes]
+    known, known_instance = _mean(np.array(of_class)), _mean(right[~is_unknown])
     of_unknown = _mean(right[is_unknown])
     theta = is_unknown.sum() / (~is_unknown).sum() if classes.size else NAN
-    seen = recalls if math.isnan(of_unknown) else [*recalls, of_unknown]
+    seen = of_class if math.isnan(of_unknown) else [*of_class, of_unknown]
     return Score(
         known=known,
         known_instance=known_instance,
@@ -74,6 +83,124 @@ def score(
         os=_mean(np.array(seen)),
         os_star=known,
     )
+
+
+def auroc(labels: npt.ArrayLike, unknown_scores: npt.ArrayLike, unknown: int) -> float:
+    """How often an unknown image scores above a known one; a tie counts half.
+
+    Args:
+        labels: true classes; `unknown` for every class the source does not have.
+        unknown_scores: larger is stranger; one that is no number counts as the strangest.
+        unknown: the number that stands for unknown.
+    """
+    y, s = _scored(labels, unknown_scores)
+    return _mean(_unknown_above(s[y != unknown], s[y == unknown]))
+
+
+def oscr(
+    labels: npt.ArrayLike, best_class: npt.ArrayLike, unknown_scores: npt.ArrayLike, unknown: int
+) -> float:
+    """Area under the open-set classification rate curve (Dhamija et al., NeurIPS 2018).
+
+    At every threshold: the share of known images that are accepted and right, over the share of
+    unknown images that are accepted. The area is the AUROC in which a known image that is
+    classified wrong wins against nobody, so it is at most the accuracy without rejection.
+
+    Args:
+        labels: true classes; `unknown` for every class the source does not have.
+        best_class: the most likely known class, whatever the verdict.
+        unknown_scores: larger is stranger; one that is no number counts as the strangest.
+        unknown: the number that stands for unknown.
+    """
+    y, s = _scored(labels, unknown_scores)
+    y, best = _paired(y, best_class, "predictions")
+    known = y != unknown
+    return _mean(_unknown_above(s[known], s[~known]) * (best == y)[known])
+
+
+def h3(known: float, unknown: float, nmi: float) -> float:
+    """UniOT's H³: harmonic mean of known and unknown accuracy and of `novel_nmi`."""
+    parts = (known, unknown, nmi)
+    if any(map(math.isnan, parts)):
+        return NAN
+    return 3 / sum(1 / part for part in parts) if all(parts) else 0.0
+
+
+def novel_nmi(features: npt.ArrayLike, true_novel_classes: npt.ArrayLike, seed: int) -> float:
+    """How well the unknown images fall into their true classes, from 0 to 1.
+
+    As UniOT has it: the images that are truly unknown (not those called unknown) are clustered by
+    k-means on features of unit length, into as many groups as there are true classes, and groups
+    and classes are compared by normalised mutual information. So target labels say which images
+    are looked at, how many groups there are and how good they are: a number to report, never to
+    select by. Differences: UniOT moves the centres on the sphere too (faiss, 20 rounds, 5 starts);
+    here they are plain means. Large sets are clustered in mini-batches, long features after PCA.
+
+    Args:
+        features: (N, D), of the truly unknown images.
+        true_novel_classes: (N,), names or numbers.
+        seed: of the first centres.
+    """
+    x, classes = np.asarray(features, dtype=np.float32), np.asarray(true_novel_classes)
+    if len(x) != len(classes):
+        raise ValueError(f"{len(classes)} labels but {len(x)} rows of features")
+    n_classes = len(np.unique(classes))
+    if n_classes < 2 or not np.isfinite(x).all():  # one class falls into one group always
+        return NAN
+    x = normalize(x)
+    if x.shape[1] > MANY_FEATURES and len(x) > MANY_FEATURES:
+        x = PCA(MANY_FEATURES, svd_solver="randomized", random_state=seed).fit_transform(x)
+    kind = MiniBatchKMeans if len(x) > MANY_IMAGES else KMeans
+    n_different = len(np.unique(x, axis=0))  # k-means warns of groups it cannot fill
+    groups = kind(min(n_classes, n_different), n_init=5, random_state=seed).fit_predict(x)
+    return float(normalized_mutual_info_score(classes, groups))
+
+
+def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, n_known: int) -> IntArray:
+    """Counts: rows are true classes, columns predictions; the last of each, `n_known`, is unknown.
+
+    The row of a class that the target does not have is zero.
+    """
+    y, p = _paired(labels, predictions, "predictions")
+    size = n_known + 1
+    for name, values in (("labels", y), ("predictions", p)):
+        if values.size and not 0 <= values.min() <= values.max() < size:
+            raise ValueError(f"{name} are not all from 0 to {n_known}")
+    counts = np.bincount(y.astype(np.int64) * size + p.astype(np.int64), minlength=size * size)
+    return counts.reshape(size, size).astype(np.int64)
+
+
+def recalls(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> dict[int, float]:
+    """By true class, the share of its samples that are right; a class without one is left out."""
+    y, p = _paired(labels, predictions, "predictions")
+    return {int(k): _mean((p == k)[y == k]) for k in np.unique(y)}
+
+
+def _unknown_above(known: FloatArray, unknown: FloatArray) -> FloatArray:
+    """For each known score, the share of unknown scores above it; ties count half."""
+    if not unknown.size:
+        return np.full(known.shape, NAN)
+    order = np.sort(unknown)
+    below = np.searchsorted(order, known, "left") + np.searchsorted(order, known, "right")
+    return np.asarray(1 - below / (2 * unknown.size))
+
+
+def _scored(
+    labels: npt.ArrayLike, scores: npt.ArrayLike
+) -> tuple[npt.NDArray[np.generic], FloatArray]:
+    """Labels and scores; as for the reject rules, a score that is no number is an unknown's."""
+    y, s = _paired(labels, scores, "scores")
+    values = s.astype(np.float64)
+    return y, np.where(np.isnan(values), np.inf, values)
+
+
+def _paired(
+    labels: npt.ArrayLike, others: npt.ArrayLike, what: str
+) -> tuple[npt.NDArray[np.generic], npt.NDArray[np.generic]]:
+    y, p = np.asarray(labels).ravel(), np.asarray(others).ravel()
+    if y.shape != p.shape:
+        raise ValueError(f"{y.size} labels but {p.size} {what}")
+    return y, p
 
 
 def _mean(values: npt.NDArray[np.generic]) -> float:
