@@ -2,10 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test venv clean
+.PHONY: demo methods-demo test venv clean
 
 demo: .venv/demo.stamp
 	$(BIN)/unida demo
+
+# Every method on the demo's digits, both ways, three seeds: about an hour on two cores.
+methods-demo: .venv/demo.stamp
+	$(BIN)/unida bench digits --methods all,ablation,spa-ovanet --seeds 3 --at-once 2 --out runs/methods-demo
+	cp runs/methods-demo/results.jsonl benchmarks/results/digits/
+	$(BIN)/unida table benchmarks/results/digits --full --out benchmarks/results/digits
 
 test: .venv/dev.stamp
 	$(BIN)/ruff check src tests benchmarks

@@ -22,7 +22,7 @@ from unida.models.backbone import Backbone, build_backbone
 from unida.reject import RULES, fit_rules
 from unida.runs import RunFolder
 from unida.streams import stream_seed
-from unida.train import Batches, train
+from unida.train import Batches, Watch, train
 from unida.types import Sizes
 
 _PLACES = ("source", "target", "out")
@@ -57,8 +57,8 @@ def adapt(
     )
 
 
-def run_adaptation(config: RunConfig, resume: bool = False) -> Model:
-    """The same for a complete configuration."""
+def run_adaptation(config: RunConfig, resume: bool = False, watch: Watch | None = None) -> Model:
+    """The same for a complete configuration; `watch` sees the method at every checkpoint."""
     config = checked(config)
     run = RunFolder(config.out)
     if resume and run.done.exists():
@@ -79,7 +79,7 @@ def run_adaptation(config: RunConfig, resume: bool = False) -> Model:
         run.write_skipped(skipped)
         method.backbone.dtype = pick_dtype(config.precision, device)
         report = progress.training(config.method, config.steps)
-        train(method, batches, config, device, run, report)
+        train(method, batches, config, device, run, report, watch)
     if skipped:
         say(f"{len(skipped)} files were left out; {run.skipped} says why.")
     return _conclude(method, source.samples.classes, target, config, run)

@@ -15,8 +15,13 @@ from rich.table import Table
 from unida import __version__
 from unida.adaptation import run_adaptation
 from unida.assess import assess, to_json
+from unida.bench.command import Bench, run_bench
+from unida.bench.figures.command import Figure, run_figure
+from unida.bench.tables.command import TableCommand, run_table
+from unida.bench.tune.command import Tune, run_tune
 from unida.config import RunConfig, load_config
 from unida.console import say
+from unida.data.check import DataCheck, run_data_check
 from unida.data.samples import Skipped
 from unida.demo import Demo, run_demo
 from unida.errors import UserError
@@ -150,11 +155,38 @@ def methods_command(args: list[str]) -> None:
     Console().print(table)
 
 
+def data_command(args: list[str]) -> None:
+    if args[:1] != ["check"]:
+        raise UserError("unida data has one command: unida data check NAME --root FOLDER.")
+    run_data_check(_parse(DataCheck, "data check", args[1:]))
+
+
+def bench_command(args: list[str]) -> None:
+    run_bench(_parse(Bench, "bench", args))
+
+
+def table_command(args: list[str]) -> None:
+    run_table(_parse(TableCommand, "table", args))
+
+
+def figure_command(args: list[str]) -> None:
+    run_figure(_parse(Figure, "figure", args))
+
+
+def tune_command(args: list[str]) -> None:
+    run_tune(_parse(Tune, "tune", args))
+
+
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "adapt": adapt_command,
     "predict": predict_command,
     "evaluate": evaluate_command,
     "methods": methods_command,
+    "data": data_command,
+    "bench": bench_command,
+    "table": table_command,
+    "figure": figure_command,
+    "tune": tune_command,
     "demo": demo_command,
 }
 
@@ -164,6 +196,11 @@ USAGE = """usage: unida COMMAND ...
   predict   label new images with a trained model
   evaluate  score a trained model on labelled images
   methods   list the methods, their papers and how they decide
+  data      check the folders of a benchmark's data set
+  bench     methods × tasks × seeds of a benchmark, from one command
+  table     the results as tables, laid out like the paper's
+  figure    the results as figures
+  tune      search settings without target labels
   demo      see it work on handwritten digits, without a download
 
 unida COMMAND --help says more."""

@@ -120,13 +120,18 @@ def from_mapping(cls: type[C], values: Mapping[str, Any], where: str) -> C:
 
 def parse_settings(cls: type[C], settings: tuple[str, ...], where: str) -> C:
     """Builds a config from `key=value` texts."""
+    return from_mapping(cls, split_pairs(settings, where), where)
+
+
+def split_pairs(settings: tuple[str, ...], where: str) -> dict[str, str]:
+    """Key to value of `key=value` texts; each key may come once."""
     values: dict[str, str] = {}
     for text in settings:
         key, sign, value = text.partition("=")
         require(sign == "=", f"a setting of {where}", text, "KEY=VALUE")
         require(key.strip() not in values, f"a setting of {where}", text, "each key once")
         values[key.strip()] = value.strip()
-    return from_mapping(cls, values, where)
+    return values
 
 
 def to_settings(values: Mapping[str, object]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from sklearn.cluster import KMeans
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 from torch import Generator, Tensor
 
 _PATIENCE = 4  # scores that must not rise for the search of K to end

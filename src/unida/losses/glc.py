@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from sklearn.cluster import KMeans
 from sklearn.manifold import TSNE
 from sklearn.metrics import silhouette_score
-from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from unida.losses.consensus import kmeans

@@ -1,0 +1,1 @@
+"""Protocols × methods × seeds → results → the tables and figures of the paper."""

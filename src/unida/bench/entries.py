@@ -1,0 +1,52 @@
+"""What a benchmark compares: methods, each as it is or with some settings."""
+
+from dataclasses import dataclass
+
+from unida.config import parse_settings
+from unida.errors import require
+from unida.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A row of a table.
+
+    Attributes:
+        name: as the user wrote it.
+        method: key of `METHODS`.
+        settings: `key=value` texts.
+    """
+
+    name: str
+    method: str
+    settings: tuple[str, ...] = ()
+
+    @property
+    def is_reconstruction(self) -> bool:
+        return METHODS[self.method].about.spec == "reconstruction"
+
+
+VARIANTS: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        # The rows of the paper's ablation, and its two forms of the losses.
+        Entry("san-no-aio", "san", ("classifier=closed_and_open",)),
+        Entry("san-no-scl", "san", ("contrast=none",)),
+        Entry("san-info-nce", "san", ("contrast=info_nce",)),
+        Entry("san-released", "san", ("contrast=released",)),
+        Entry("san-paper", "san", ("contrast=paper", "third=log", "head=linear", "entropy=0")),
+        Entry("spa-ovanet", "spa", ("base=ovanet",)),
+    )
+}
+"""Settings worth a name of their own."""
+
+
+def parse_entry(text: str) -> Entry:
+    """`san`, a name of `VARIANTS`, or a method with settings: `san:lam=0.3:contrast=none`."""
+    name, *settings = text.split(":")
+    known = VARIANTS.get(name) or Entry(name, name)
+    allowed = ", ".join([*METHODS, *VARIANTS])
+    require(known.method in METHODS, "a method", name, f"{allowed}, or one with :KEY=VALUE")
+    entry = Entry(text, known.method, (*known.settings, *settings))
+    parse_settings(METHODS[entry.method].Config, entry.settings, text)
+    return entry

@@ -1,0 +1,1 @@
+"""Results → the paper's figures, each with the rows it was drawn from."""

@@ -1,0 +1,128 @@
+"""The look of the figures: for colour-blind readers and for print in grey.
+
+Colours are those of Okabe and Ito without yellow, which is too pale on white; shape, line style
+or hatching says the same again.
+"""
+
+import math
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from unida.errors import UserError
+
+if TYPE_CHECKING:
+    from matplotlib.artist import Artist
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+GREY, INK = "#666666", "#222222"
+LINES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LONGEST = 22
+OTHER_SCRIPTS = ("Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans", "Arial Unicode MS")
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": INK,
+    "axes.axisbelow": True,
+    "grid.color": "#E4E4E4",
+    "grid.linewidth": 0.6,
+    "hatch.linewidth": 0.6,
+    "legend.frameon": False,
+    "legend.handlelength": 3.0,  # long enough for a line style to show
+    "text.parse_math": False,  # a class may be called $x_1
+    "text.usetex": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "unida",  # the same picture is the same file
+}
+
+
+def need_matplotlib() -> None:
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise UserError("Figures need matplotlib: pip install 'unida[plots]'.") from None
+
+
+def panels(
+    count: int, width: float, height: float, *, sharex: bool = False, sharey: bool = False
+) -> tuple["Picture", list["Axes"]]:
+    """A picture with so many axes, three a row at most."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Picture
+
+    across = columns(count)
+    lines = math.ceil(count / across)
+    picture = Picture(
+        figsize=(max(4.2, width * across + 1.2), height * lines + 0.9), layout="constrained"
+    )
+    FigureCanvasAgg(picture)
+    grid = picture.subplots(lines, across, squeeze=False, sharex=sharex, sharey=sharey)
+    for axes in grid.flat[count:]:
+        axes.remove()
+    return picture, list(grid.flat[:count])
+
+
+def columns(count: int) -> int:
+    """Panels in a row: three at most, and four as two and two."""
+    return 2 if count == 4 else min(count, 3)
+
+
+def legend(picture: "Picture", parts: "Sequence[Axes]") -> None:
+    """One legend for all panels, beside them."""
+    found: dict[str, Artist] = {}
+    for axes in parts:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    picture.legend(found.values(), found.keys(), loc="outside right upper")
+
+
+def frame(picture: "Picture", title: str, caption: str) -> None:
+    """Title above and caption below, as wide as the picture."""
+    inches = picture.get_size_inches()[0]
+    words = " ".join(short(word, 40) for word in caption.split())
+    wrapped = textwrap.fill(words, int(20 * inches), max_lines=4)
+    picture.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
+    picture.supxlabel(wrapped, x=0.01, ha="left", fontsize=6.5, color="#555555")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Our look whatever the user's is, and theirs again afterwards."""
+    import matplotlib
+    from matplotlib.font_manager import fontManager
+
+    there = set(fontManager.get_font_names())
+    fonts = ["DejaVu Sans", *(font for font in OTHER_SCRIPTS if font in there)]
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
+        matplotlib.rcParams["font.family"] = fonts
+        yield
+
+
+def labels(names: Iterable[str]) -> dict[str, str]:
+    """A short label for every name, in order; those that would look the same are numbered."""
+    found: dict[str, str] = {}
+    for name in dict.fromkeys(names):
+        label = short(name)
+        alike = sum(short(other) == label for other in found)
+        found[name] = f"{label} ({alike + 1})" if alike else label
+    return found
+
+
+def short(name: str, longest: int = LONGEST) -> str:
+    """A name for a label: one line, not too long; settings often differ at their ends."""
+    text = printable(name)
+    half = longest // 2
+    return text if len(text) <= longest else f"{text[: half - 1]}…{text[-half:]}"
+
+
+def printable(text: str) -> str:
+    """Without what an SVG must not hold: control signs and halves of signs."""
+    return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))

@@ -1,0 +1,133 @@
+"""The matrix of a benchmark: which runs there are, and what each is called."""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from unida.bench.entries import parse_entry
+from unida.bench.results import FORMAT
+from unida.config import RunConfig, from_mapping, parse_settings
+from unida.data.protocols import load_protocol
+from unida.errors import require
+from unida.methods import METHODS
+
+WHERE_NOT_WHAT = frozenset(
+    {"source", "target", "out", "device", "cache", "cache_dir", "memory_gb", "log_every"}
+)
+"""Fields of `RunConfig` that have no say in a result: they say where things lie."""
+
+GIVEN_BY_THE_JOB = frozenset({"source", "target", "out", "method", "settings", "seed"})
+"""Fields of `RunConfig` that follow from the job and cannot be given as options."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a benchmark: all its result follows from, but for where things lie.
+
+    Attributes:
+        data: name of a protocol, or path of its TOML file.
+        setting: of the protocol: unda, oda, …
+        source: domain to learn from.
+        target: domain to label.
+        entry: method with its settings (`unida.bench.entries`).
+        seed: of everything random.
+        label_noise: share of source labels made wrong.
+        unknown_classes: target-private classes left in the target; None for all.
+        options: fields of `RunConfig`, on top of the protocol's own.
+        oracle: also score every checkpoint with target labels.
+    """
+
+    data: str
+    setting: str
+    source: str
+    target: str
+    entry: str
+    seed: int
+    label_noise: float = 0.0
+    unknown_classes: int | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+    oracle: bool = False
+
+    def config(self, source: Path, target: Path, out: Path) -> RunConfig:
+        """The run, for a task whose files lie there."""
+        entry = parse_entry(self.entry)
+        values = load_protocol(self.data).run | self.options
+        places = {"source": str(source), "target": str(target), "out": str(out)}
+        config = from_mapping(RunConfig, values | places, "a run")
+        return dataclasses.replace(
+            config, method=entry.method, settings=entry.settings, seed=self.seed
+        )
+
+    @functools.cached_property
+    def name(self) -> str:
+        """Folder of the run: a few words for people, then a hash of the full configuration."""
+        words = (self.entry, self.source, self.target, f"s{self.seed}")
+        readable = "_".join(re.sub(r"[^A-Za-z0-9.=-]+", "", word)[:40] for word in words)
+        return f"{readable}_{_digest(self._everything())}"
+
+    def _everything(self) -> dict[str, Any]:
+        entry, protocol = parse_entry(self.entry), load_protocol(self.data)
+        run = dataclasses.asdict(self.config(Path(), Path(), Path()))
+        weights = run["weights"]
+        if weights is not None and Path(weights).is_file():
+            run["weights"] = _digest_of_file(weights)
+        return dataclasses.asdict(self) | {
+            "data": protocol.name,
+            "split": dataclasses.asdict(protocol.splits[self.setting]),
+            "options": {k: v for k, v in run.items() if k not in WHERE_NOT_WHAT},
+            "settings": dataclasses.asdict(
+                parse_settings(METHODS[entry.method].Config, entry.settings, entry.name)
+            ),
+            "format": FORMAT,
+        }
+
+
+def plan(
+    data: str,
+    setting: str,
+    entries: Iterable[str],
+    tasks: Iterable[tuple[str, str]],
+    seeds: Iterable[int],
+    options: Mapping[str, Any],
+    *,
+    label_noise: Iterable[float] = (0.0,),
+    unknown_classes: Iterable[int | None] = (None,),
+    oracle: bool = False,
+) -> list[Job]:
+    """Every combination once, all methods of a task and seed before the next."""
+    protocol = load_protocol(data)
+    require(setting in protocol.splits, "setting", setting, ", ".join(protocol.splits))
+    for name in options:
+        require(name not in GIVEN_BY_THE_JOB, "an option", name, "a field the bench does not set")
+    rows = [parse_entry(text).name for text in dict.fromkeys(entries)]
+    combinations = itertools.product(seeds, label_noise, unknown_classes, tasks, rows)
+    jobs = [
+        Job(data, setting, *task, row, seed, noise, unknowns, dict(options), oracle)
+        for seed, noise, unknowns, task, row in combinations
+    ]
+    for job in jobs:
+        job.config(Path(), Path(), Path())  # a bad option is found before the first run
+    return jobs
+
+
+def check_noise(share: float) -> float:
+    require(0 <= share < 1, "noise", share, "from 0 up to, not including, 1")
+    return share
+
+
+def _digest(values: Mapping[str, Any]) -> str:
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+@functools.lru_cache
+def _digest_of_file(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,239 @@
+"""A finished run against the truth: its result, and the arrays the figures are drawn from."""
+
+import dataclasses
+import functools
+import json
+import math
+import os
+import platform
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.decomposition import PCA
+
+from unida import __version__, metrics
+from unida.assess import score_rule
+from unida.bench.arrays import Arrays
+from unida.bench.jobs import WHERE_NOT_WHAT, Job
+from unida.bench.results import Result, RuleResult
+from unida.config import RunConfig
+from unida.data.domain import Domain, load_domains
+from unida.data.protocols import TaskFiles, load_protocol
+from unida.data.samples import Samples, read_labelled
+from unida.devices import pick_device, pick_dtype
+from unida.evaluate import score_images
+from unida.methods import Method
+from unida.model import Model
+from unida.reject import Rule, fit_rules
+from unida.types import IntArray, Scored
+
+SOURCE_SAMPLE = 2000
+"""Source images whose features are kept for pictures."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What is known of the target's images.
+
+    Attributes:
+        labels: number of the known class, or the number of known classes for unknown.
+        names: true class of each image.
+    """
+
+    labels: IntArray
+    names: npt.NDArray[np.str_]
+
+
+class Oracle:
+    """Scores every checkpoint with target labels. For reference only: it selects nothing."""
+
+    def __init__(self, task: TaskFiles, config: RunConfig, folder: Path) -> None:
+        self.task, self.config, self.file = task, config, folder / "oracle.jsonl"
+
+    def __call__(self, step: int, method: Method) -> None:
+        device = next(method.parameters()).device
+        dtype, method.backbone.dtype = method.backbone.dtype, None
+        scored = score_images(method, self._target.pixels, self.config.image_size, device)
+        method.backbone.dtype = dtype
+        truth = truth_of(self._target.samples, self.task)
+        rules = fit_rules(scored.unknown_score)
+        h = {name: score_rule(scored, rule, truth.labels).h for name, rule in rules.items()}
+        with self.file.open("a") as file:
+            file.write(json.dumps({"step": step, "h": h}) + "\n")
+
+    @functools.cached_property
+    def _target(self) -> Domain:
+        return _load(self.config, read_labelled(self.task.target))
+
+    def best(self) -> dict[str, dict[str, float]]:
+        """The best H of any checkpoint and its step, by rule; a resumed run repeats a line."""
+        lines = [json.loads(line) for line in self.file.read_text().splitlines()]
+        best = {}
+        for rule in lines[0]["h"]:
+            line = max(lines, key=lambda line: _or_less(line["h"][rule]))
+            best[rule] = {"h": line["h"][rule], "step": line["step"]}
+        return best
+
+
+def score_run(
+    model: Model, job: Job, config: RunConfig, task: TaskFiles, oracle: Oracle | None
+) -> tuple[Result, Arrays]:
+    """Scores the last step of a run under every rule."""
+    target = _load(config, read_labelled(task.target))
+    scored = score_images(model.method, target.pixels, config.image_size, model.device)
+    truth = truth_of(target.samples, task)
+    unknown = len(task.known_classes)
+    novel = truth.labels == unknown
+    nmi = metrics.novel_nmi(scored.features[novel], truth.names[novel], seed=0)
+    best = scored.probs.argmax(1)
+    source, from_source = _source_sample(model, config, task)
+    result = Result(
+        data=load_protocol(job.data).name,
+        setting=job.setting,
+        source=job.source,
+        target=job.target,
+        entry=job.entry,
+        method=model.method_name,
+        seed=job.seed,
+        label_noise=job.label_noise,
+        unknown_classes=task.unknown_classes,
+        known_classes=list(task.known_classes),
+        shared_classes=list(task.shared_classes),
+        images={"source": source, "target": len(target), "unknown": int(novel.sum())},
+        options=_options(config),
+        settings=dataclasses.asdict(model.method.config),
+        rules={
+            name: _under(rule, scored, truth.labels, task, nmi)
+            for name, rule in model.rules.items()
+        },
+        ranking=_defined(
+            auroc=metrics.auroc(truth.labels, scored.unknown_score, unknown),
+            oscr=metrics.oscr(truth.labels, best, scored.unknown_score, unknown),
+            nmi=nmi,
+            closed=float((best == truth.labels)[~novel].mean()),
+        ),
+        seconds=round(_seconds_of_training(Path(config.out) / "metrics.jsonl"), 2),
+        parameters=sum(p.numel() for p in model.method.parameters()),
+        made_with=_made_with(model, config),
+        oracle=oracle.best() if oracle else {},
+    )
+    return result, _arrays(scored, truth, from_source)
+
+
+def truth_of(target: Samples, task: TaskFiles) -> Truth:
+    assert target.labels is not None
+    number = {name: k for k, name in enumerate(task.known_classes)}
+    names = np.array(target.classes)[target.labels]
+    labels = np.array([number.get(name, len(number)) for name in names], dtype=np.int64)
+    return Truth(labels, names)
+
+
+def _under(rule: Rule, scored: Scored, labels: IntArray, task: TaskFiles, nmi: float) -> RuleResult:
+    unknown = len(task.known_classes)
+    score = score_rule(scored, rule, labels)
+    predictions = np.where(rule.is_unknown(scored.unknown_score), unknown, scored.probs.argmax(1))
+    counts = metrics.confusion(labels, predictions, unknown)
+    shown = [task.known_classes.index(name) for name in task.shared_classes] + [unknown]
+    return RuleResult(
+        in_force=rule.name,
+        threshold=rule.threshold,
+        note=rule.note,
+        scores=_defined(
+            **dataclasses.asdict(score), h3=metrics.h3(score.known, score.unknown, nmi)
+        ),
+        confusion=counts[shown].tolist(),
+    )
+
+
+def _load(config: RunConfig, samples: Samples) -> Domain:
+    def quietly(done: int, total: int) -> None:
+        """Nothing to show: the pixels are cached, or few."""
+
+    device = pick_device(config.device)
+    return load_domains(config, device, {"images": samples}, lambda name: quietly)["images"]
+
+
+def _source_sample(
+    model: Model, config: RunConfig, task: TaskFiles
+) -> tuple[int, tuple[IntArray, npt.NDArray[np.float32]]]:
+    """How many source images there are; labels and features of some, evenly spaced."""
+    samples = read_labelled(task.source)
+    keep = np.unique(np.linspace(0, len(samples) - 1, SOURCE_SAMPLE).astype(np.int64))
+    domain = _load(config, samples.keep(keep, ()))
+    scored = score_images(model.method, domain.pixels, config.image_size, model.device)
+    assert domain.samples.labels is not None
+    return len(samples), (domain.samples.labels, scored.features)
+
+
+def _arrays(
+    scored: Scored, truth: Truth, source: tuple[IntArray, npt.NDArray[np.float32]]
+) -> Arrays:
+    """Features of both domains in the same few directions: all a picture needs."""
+    labels, features = source
+    both = np.concatenate([scored.features, features])
+    few = min(50, *both.shape)
+    reduced = PCA(few, svd_solver="randomized", random_state=0).fit_transform(both)
+    return Arrays(
+        labels=truth.labels,
+        true_class=truth.names,
+        best=scored.probs.argmax(1),
+        confidence=scored.probs.max(1),
+        unknown_score=scored.unknown_score,
+        features=reduced[: len(truth.labels)].astype(np.float32),
+        source_labels=labels,
+        source_features=reduced[len(truth.labels) :].astype(np.float32),
+    )
+
+
+def _options(config: RunConfig) -> dict[str, Any]:
+    left_out = WHERE_NOT_WHAT | {"method", "settings", "seed"}
+    return {k: v for k, v in dataclasses.asdict(config).items() if k not in left_out} | {
+        "weights": Path(config.weights).name if config.weights else None
+    }
+
+
+def _seconds_of_training(log: Path) -> float:
+    """Over all the stretches of a run that was stopped and resumed."""
+    total, last = 0.0, 0
+    for line in map(json.loads, log.read_text().splitlines()):
+        total += (line["step"] - last) / line["steps_per_second"]
+        last = line["step"]
+    return total
+
+
+def _made_with(model: Model, config: RunConfig) -> dict[str, str]:
+    cuda = model.device.type == "cuda"
+    return {
+        "unida": __version__,
+        "commit": _commit(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "precision": str(pick_dtype(config.precision, model.device) or "float32"),
+        "device": torch.cuda.get_device_name(model.device) if cuda else platform.machine(),
+        "cores": str(os.cpu_count()),
+    }
+
+
+@functools.cache
+def _commit() -> str:
+    """Of the code: from UNIDA_COMMIT where it was copied without its history."""
+    here = str(Path(__file__).parent)
+    command = ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=9"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    except OSError:
+        found = ""
+    return os.environ.get("UNIDA_COMMIT") or found or "unknown"
+
+
+def _defined(**numbers: float) -> dict[str, float | None]:
+    return {name: None if math.isnan(value) else value for name, value in numbers.items()}
+
+
+def _or_less(value: float) -> float:
+    return -1.0 if math.isnan(value) else value

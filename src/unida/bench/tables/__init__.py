@@ -1,0 +1,1 @@
+"""Results → Markdown, LaTeX and CSV, laid out like the paper's tables."""

@@ -1,0 +1,153 @@
+"""What stands under a table: all one has to know to trust its numbers, or not to."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from unida.bench.results import Result
+from unida.bench.tables.groups import Group, Line, traits, usual_options
+from unida.bench.tables.published import paper
+
+SHOWN_OPTIONS = ("steps", "batch", "image_size", "lr", "backbone", "weights", "precision")
+COLLAPSED = 0.2
+"""A mean H below this, under the method's own rule, needs an explanation."""
+ORACLE = (
+    "oracle: H of the best checkpoint as chosen by target labels; for reference only, no such "
+    "choice can be made in practice."
+)
+
+
+def footer(group: Group, lines: list[Line]) -> list[str]:
+    """Data, options, seeds and origin of the runs in these rows."""
+    runs = [run for line in lines for run in line.all_runs()]
+    return [
+        _data(group),
+        _options(group, runs),
+        _seeds(lines),
+        _made_with(runs),
+        *_unlike_the_paper(group),
+        *_reconstructions(lines),
+    ]
+
+
+def how_measured(what: str, lines: list[Line]) -> str:
+    """The sentence every table begins with."""
+    counts = {len(seeds) for line in lines for seeds in line.runs.values()}
+    spread = "mean ± sample standard deviation over seeds"
+    spread = "one seed, so without a deviation" if counts == {1} else spread
+    return f"Last step; target labels used for scoring only. {what}, {spread}."
+
+
+def usual_count(lines: list[Line]) -> int:
+    """The number of seeds most cells have; a cell with another says so."""
+    return Counter(len(s) for line in lines for s in line.runs.values()).most_common(1)[0][0]
+
+
+def _data(group: Group) -> str:
+    first = group.results[0]
+    shared, private, unknown = group.classes
+    return (
+        f"Data: {first.data}; {first.setting} with {shared} shared / {private} source-private / "
+        f"{unknown} target-private classes."
+    )
+
+
+def _options(group: Group, runs: list[Result]) -> str:
+    usual = usual_options(group)
+    texts = []
+    for name in SHOWN_OPTIONS:
+        base = usual.get(name, "not recorded")
+        others = sorted({traits(run).get(name, "not recorded") for run in runs} - {base})
+        but = f" ({', '.join(others)} where a row says so)" if others else ""
+        texts.append(f"{name.replace('_', ' ')} {base}{but}")
+    return f"Runs: {', '.join(texts)}."
+
+
+def _seeds(lines: list[Line]) -> str:
+    sets = {tuple(sorted(seeds)) for line in lines for seeds in line.runs.values()}
+    text = f"Seeds: {_list(sorted({seed for one in sets for seed in one}))}"
+    if len(sets) > 1:
+        return text + ", not all of them in every cell."
+    return text + (" (one seed)." if len(next(iter(sets))) == 1 else ".")
+
+
+def other_counts(rows: Iterable[tuple[str, ...]], usual: int) -> list[str]:
+    """What `(n=2)` in a cell means, if there is one."""
+    if not any("(n=" in cell for row in rows for cell in row):
+        return []
+    return [
+        f"(n=…): the number has that many seeds, others have {usual}; in an average, seeds that "
+        "have all tasks."
+    ]
+
+
+def _made_with(runs: list[Result]) -> str:
+    values: dict[str, set[str]] = {"commit": set()}
+    for run in runs:
+        values["commit"].add(run.made_with.get("commit", "not recorded"))
+        for name, value in run.made_with.items():
+            values.setdefault(name, set()).add(value)
+    shown = {k: v for k, v in values.items() if k not in SHOWN_OPTIONS}
+    texts = [f"{name} {_list(sorted(found))}" for name, found in shown.items()]
+    return f"Made with: {'; '.join(texts)}."
+
+
+def _unlike_the_paper(group: Group) -> list[str]:
+    table = group.data and paper().find_table(group.data, group.results[0].setting)
+    if not table or group.table:
+        return []
+    numbers = " / ".join(map(str, table.classes))
+    return [f"Table {table.number} of the paper has {numbers} classes, so it is not shown beside."]
+
+
+def _reconstructions(lines: list[Line]) -> list[str]:
+    if not any(line.is_reconstruction for line in lines):
+        return []
+    return [
+        "'reconstruction': no code of the authors was at hand, so the row is this project's "
+        "reading of the idea and no reproduction of the published method."
+    ]
+
+
+def incomplete(lines: list[Line], tasks: list[str]) -> list[str]:
+    """Which rows have no average, and why."""
+    done = {line.label: len(line.runs) for line in lines if len(line.runs) < len(tasks)}
+    by_count: dict[int, list[str]] = {}
+    for label, count in done.items():
+        by_count.setdefault(count, []).append(label)
+    return [
+        f"{count} of {len(tasks)} tasks are done, so there is no average: {', '.join(labels)}."
+        for count, labels in sorted(by_count.items())
+    ]
+
+
+def published_notes(group: Group, shown: list[str]) -> list[str]:
+    """What the dagger means, and the slips and notes that touch the published rows shown."""
+    if not group.table or not shown:
+        return []
+    first = f"† published: Table {group.table.number} of the {paper().name}, as printed."
+    return [f"{first} {paper().caveat}", *group.table.remarks(shown)]
+
+
+def explanations(lines: list[Line], notes: dict[str, str]) -> list[str]:
+    """The notes on entries of the table; an entry that collapsed without one is named as such."""
+    told = []
+    for line in lines:
+        low = [f"{h:.1f} % on {task}" for task, h in _collapsed(line)]
+        if low:
+            why = notes.get(line.entry, "not explained yet.")
+            told.append(f"{line.label} collapsed (H {_list(low)} under its own rule): {why}")
+        elif line.entry in notes:
+            told.append(f"{line.label}: {notes[line.entry]}")
+    return told
+
+
+def _collapsed(line: Line) -> Iterable[tuple[str, float]]:
+    for task, seeds in line.runs.items():
+        scores = [run.rules["own"].scores.get("h") for run in seeds.values() if "own" in run.rules]
+        defined = [h for h in scores if h is not None and h == h]
+        if defined and sum(defined) / len(defined) < COLLAPSED:
+            yield task, 100 * sum(defined) / len(defined)
+
+
+def _list(items: Iterable[object]) -> str:
+    return ", ".join(map(str, items))

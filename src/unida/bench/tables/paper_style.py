@@ -1,0 +1,170 @@
+"""Tables as the paper lays them out: methods down, tasks across, then the average.
+
+Our numbers are those of the last step. Published numbers have columns of their own, marked with a
+dagger; numbers that target labels had a say in are called oracle and only shown when asked for.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from unida.bench.results import Result
+from unida.bench.tables import footers
+from unida.bench.tables.groups import Group, Line, one_group
+from unida.bench.tables.measures import (
+    METRICS,
+    RANKING,
+    average,
+    in_percent,
+    metric_of,
+    oracle_of,
+    pairs,
+    published_records,
+    record,
+    rule_in_words,
+    task_stat,
+)
+from unida.bench.tables.published import paper
+from unida.bench.tables.render import Record, Table
+from unida.errors import require
+
+NO_ORACLE = "An oracle was asked for, but no run of this table recorded one."
+
+
+@dataclass(frozen=True)
+class PaperStyle:
+    """How a table is to look.
+
+    Attributes:
+        metric: the score shown, a key of `METRICS`.
+        rule: a reject rule, or `both` for all that were recorded.
+        oracle: adds the H of the best step by target labels.
+        published: adds the published number of every task, and methods that were only published.
+    """
+
+    metric: str = "h"
+    rule: str = "both"
+    oracle: bool = False
+    published: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.metric in METRICS, "metric", self.metric, ", ".join(METRICS))
+
+
+def paper_table(results: list[Result], style: PaperStyle | None = None) -> Table:
+    """Methods down, tasks across, then the average: as the paper's Tables 1 to 4.
+
+    Args:
+        results: of one data set and setting.
+        style: how it is to look.
+    """
+    return _Builder(one_group(results), style or PaperStyle()).table()
+
+
+class _Builder:
+    """The parts of one table."""
+
+    def __init__(self, group: Group, style: PaperStyle) -> None:
+        self.group, self.metric = group, style.metric
+        self.rule, self.oracle = style.rule, style.oracle
+        self.usual = footers.usual_count(group.lines)
+        # What was published is H; beside another score it would be misread.
+        self.printed = group.table if style.metric == "h" else None
+        self.per_task = style.published and self.printed is not None
+        self.many = len(group.tasks) > 1
+        self.records: list[Record] = []
+
+    def table(self) -> Table:
+        rows = [self._row(*pair) for pair in pairs(self.group.lines, self.rule, self.metric)]
+        rows += self._published_only()
+        self.records += published_records(self.group) if self.printed else []
+        name = METRICS[self.metric]
+        number = f", as Table {self.printed.number} of the paper" if self.printed else ""
+        return Table(
+            title=f"{self.group.title}: {name} in %{number}",
+            columns=self._columns(),
+            labels=2,
+            rows=tuple(rows),
+            notes=tuple(self._notes(rows)),
+            records=tuple(self.records),
+        )
+
+    def _columns(self) -> tuple[str, ...]:
+        columns = ["method", "rule"]
+        for task in self.group.shown:
+            columns += [task, f"{task} published†"] if self.per_task else [task]
+        columns += ["Avg"] if self.many else []
+        if self.printed and (self.many or not self.per_task):
+            columns.append("Avg published†" if self.many else "published†")
+        columns += ["Avg H oracle" if self.many else "H oracle"] if self.oracle else []
+        return tuple(columns)
+
+    def _row(self, line: Line, rule: str) -> tuple[str, ...]:
+        measure = metric_of(self.metric, rule)
+        # The papers' rules are the methods' own: beside another rule only where that is not shown.
+        row = self._published_row(line) if rule == "own" or self.rule != "both" else {}
+        cells = [
+            line.label,
+            rule_in_words(line.all_runs(), rule) if self.metric not in RANKING else "any",
+        ]
+        for task in self.group.shown:
+            cell = task_stat(line, task, measure)
+            cells.append(in_percent(cell, self.usual))
+            cells += [row.get(task, "–")] if self.per_task else []
+            if cell:
+                self.records.append(record(line, task, rule, self.metric, cell))
+        if self.many:
+            mean = average(line, self.group.tasks, measure)
+            cells.append(in_percent(mean, self.usual))
+            if mean:
+                self.records.append(record(line, "Avg", rule, self.metric, mean))
+        if self.printed and (self.many or not self.per_task):
+            cells.append(row.get("Avg", "–"))
+        return (*cells, self._oracle(line, rule)) if self.oracle else tuple(cells)
+
+    def _oracle(self, line: Line, rule: str) -> str:
+        mean = average(line, self.group.tasks, oracle_of(rule))
+        if mean:
+            self.records.append(record(line, "Avg", rule, "h", mean, oracle=True))
+        return in_percent(mean, self.usual)
+
+    def _published_row(self, line: Line) -> dict[str, str]:
+        """Printed numbers by task; none beside runs with label noise or fewer unknown classes."""
+        name = paper().printed_name(line.entry)
+        return self._printed(name) if name and line.is_plain else {}
+
+    def _printed(self, name: str) -> dict[str, str]:
+        row = self.printed.rows.get(name) if self.printed else None
+        numbers = row.values | {"Avg": row.overall} if row else {}
+        return {task: f"{value:.1f}" for task, value in numbers.items()}
+
+    def _published_only(self) -> list[tuple[str, ...]]:
+        """Rows of the paper's table that no entry of ours stands for."""
+        if not self.per_task or not self.printed:
+            return []
+        rows = []
+        for name in (n for n in self.printed.rows if n not in self._names()):
+            numbers = self._printed(name)
+            cells = [f"{name} (published only)", "own"]
+            for task in self.group.shown:
+                cells += ["–", numbers[task]]
+            cells += ["–", numbers["Avg"]] if self.many else []
+            rows.append((*cells, "–") if self.oracle else tuple(cells))
+        return rows
+
+    def _names(self) -> list[str]:
+        """Printed names of the rows that have one of ours."""
+        names = (paper().printed_name(line.entry) for line in self.group.lines if line.is_plain)
+        return [name for name in names if name]
+
+    def _notes(self, rows: list[tuple[str, ...]]) -> Iterable[str]:
+        lines = self.group.lines
+        yield footers.how_measured(f"{METRICS[self.metric]} in %", lines)
+        yield from footers.footer(self.group, lines)
+        yield from footers.other_counts(rows, self.usual)
+        yield from footers.incomplete(lines, self.group.tasks)
+        if self.oracle:
+            is_there = any(run.oracle for line in lines for run in line.all_runs())
+            yield footers.ORACLE if is_there else NO_ORACLE
+        if self.printed:
+            shown = list(self.printed.rows) if self.per_task else self._names()
+            yield from footers.published_notes(self.group, shown)

@@ -1,0 +1,1 @@
+"""Settings searched without target labels."""

@@ -1,0 +1,197 @@
+"""A bench from the command line: finished once, resumed, shared, and honest about failures."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.bench.benches import arguments, start, wait_for, write_data
+from unida.bench.command import Bench, planned, progress_table
+from unida.bench.folder import ResultsFolder
+from unida.bench.results import from_json, read_results, to_json
+from unida.cli import main
+from unida.errors import UserError
+
+N_JOBS = 2 * 2 * 2
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Protocol and results of a whole bench."""
+    root = tmp_path_factory.mktemp("bench")
+    protocol = write_data(root)
+    assert main(arguments(protocol, root / "results", "--oracle")) == 0
+    return protocol, root / "results"
+
+
+def test_every_run_has_its_result(finished: tuple[Path, Path]) -> None:
+    results = read_results(finished[1])
+    assert len(results) == N_JOBS
+    for r in results:
+        assert r.images == {"source": 4 * 8, "target": 5 * 8, "unknown": 2 * 8}
+        assert r.known_classes == ["0", "1", "2", "3"]
+        assert r.shared_classes == ["0", "1", "2"]
+        assert r.options["steps"] == 8
+        assert r.unknown_classes == 2
+        assert r.seconds > 0
+        assert r.parameters > 1000
+        assert set(r.ranking) == {"auroc", "oscr", "nmi", "closed"}
+        for rule in r.rules.values():
+            counts = np.array(rule.confusion)
+            assert counts.shape == (4, 5)
+            assert counts.sum() == 40
+            recall = counts[[0, 1, 2], [0, 1, 2]] / counts[:3].sum(1)
+            assert rule.scores["known"] == pytest.approx(recall.mean())
+            assert rule.scores["unknown"] == pytest.approx(counts[3, 4] / 16)
+
+
+def test_the_oracle_is_the_best_checkpoint_and_named_so(finished: tuple[Path, Path]) -> None:
+    for r in read_results(finished[1]):
+        assert set(r.oracle) == {"own", "mixture"}
+        for rule, best in r.oracle.items():
+            assert best["step"] in (4, 8)
+            assert best["h"] >= (r.rules[rule].scores["h"] or 0.0) - 1e-9
+
+
+def test_models_are_not_kept_but_what_figures_need_is(finished: tuple[Path, Path]) -> None:
+    for folder in (finished[1] / "runs").iterdir():
+        assert not (folder / "model.safetensors").exists()
+        arrays = np.load(folder / "scores.npz")
+        assert len(arrays["labels"]) == len(arrays["features"]) == 40
+        assert len(arrays["source_features"]) == len(arrays["source_labels"]) == 32
+        assert arrays["features"].shape[1] == arrays["source_features"].shape[1] <= 50
+
+
+def test_a_second_bench_does_nothing(
+    finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    protocol, results = finished
+    before = {f: f.stat().st_mtime_ns for f in results.rglob("result.json")}
+    assert main(arguments(protocol, results, "--oracle")) == 0
+    assert {f: f.stat().st_mtime_ns for f in results.rglob("result.json")} == before
+    assert f"{N_JOBS} of {N_JOBS} runs are done already" in capsys.readouterr().err
+
+
+def test_results_come_back_as_they_were(finished: tuple[Path, Path]) -> None:
+    results = read_results(finished[1])
+    assert [from_json(to_json(r), "here") for r in results] == results
+    assert read_results(finished[1] / "results.jsonl") == results
+
+
+def test_a_result_of_another_format_is_refused(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    values = json.loads(to_json(read_results(finished[1])[0]))
+    for change, said in (({"format": 0}, "format 0"), ({"extra": 1}, "not a result")):
+        file = tmp_path / "results.jsonl"
+        file.write_text(json.dumps(values | change) + "\n")
+        with pytest.raises(UserError, match=said) as error:
+            read_results(file)
+        assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", "nonsense", "null"])
+def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "results.jsonl"
+    file.write_text(text + "\n")
+    with pytest.raises(UserError, match=r"no result|not a result"):
+        read_results(file)
+
+
+def test_the_progress_table_counts(finished: tuple[Path, Path]) -> None:
+    protocol, results = finished
+    jobs = planned(
+        Bench(
+            str(protocol),
+            out=results,
+            methods="source_only,san",
+            seeds=3,
+            option=("steps=8", "device=cpu"),
+            oracle=True,
+        )
+    )
+    table = progress_table(jobs, ResultsFolder(results), seconds_left=150)
+    assert table.row_count == 2
+    assert list(table.columns[1].cells) == ["2/3", "2/3"]
+    assert table.caption == "8 done, 4 waiting, about 2 min left"
+
+
+def test_a_failed_run_is_recorded_and_the_rest_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    protocol = write_data(tmp_path)
+    for file in (tmp_path / "data" / "dark" / "3").iterdir():
+        file.write_bytes(b"no image")  # a class of one domain cannot be read
+    out = tmp_path / "results"
+    args = arguments(protocol, out, "--seeds", "1", "--methods", "source_only", steps=2)
+    assert main(args) == 2
+    assert "1 runs failed" in capsys.readouterr().err
+    (failure,) = (out / "failed").iterdir()
+    assert "No image of class 3" in json.loads(failure.read_text())["reason"]
+    assert [r.source for r in read_results(out)] == ["light"]
+
+
+def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
+    protocol = write_data(tmp_path)
+    out, whole = tmp_path / "results", tmp_path / "whole"
+    args = ("--methods", "san", "--tasks", "dark-light")
+    bench = start(arguments(protocol, out, *args, steps=60))
+    wait_for(lambda: len(list(out.glob("runs/*/state.pt"))) > 0)
+    os.killpg(bench.pid, signal.SIGKILL)  # the bench and its runs
+    bench.wait()
+    assert not list(out.glob("runs/*/result.json"))
+    assert main(arguments(protocol, out, *args, steps=60)) == 0
+    assert main(arguments(protocol, whole, *args, steps=60)) == 0
+    for a, b in zip(read_results(out), read_results(whole), strict=True):
+        assert a.rules == b.rules
+        assert a.ranking == b.ranking
+    for log in out.glob("runs/*/metrics.jsonl"):
+        steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+        assert steps == list(range(2, 61, 2))
+
+
+def test_two_benches_share_a_folder(tmp_path: Path) -> None:
+    protocol = write_data(tmp_path)
+    out = tmp_path / "results"
+    args = arguments(protocol, out, "--methods", "source_only", "--at-once", "1", steps=4)
+    benches = [start(args) for _ in range(2)]
+    for bench in benches:
+        _, said = bench.communicate(timeout=300)
+        assert bench.returncode == 0, said
+    assert len(read_results(out)) == len(list((out / "runs").iterdir())) == 4
+    assert not list((out / "failed").iterdir())
+    for log in out.glob("runs/*/metrics.jsonl"):  # none was trained twice
+        assert [json.loads(x)["step"] for x in log.read_text().splitlines()] == [2, 4]
+
+
+def test_label_noise_and_fewer_unknown_classes_are_part_of_a_bench(tmp_path: Path) -> None:
+    protocol = write_data(tmp_path)
+    out = tmp_path / "results"
+    args = ("--methods", "source_only", "--tasks", "dark-light", "--seeds", "1")
+    more = ("--noise", "0,0.5", "--unknowns", "1")
+    assert main(arguments(protocol, out, *args, *more, steps=2)) == 0
+    found = {(r.label_noise, r.unknown_classes, r.images["unknown"]) for r in read_results(out)}
+    assert found == {(0.0, 1, 8), (0.5, 1, 8)}
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--noise", "1.5"], "noise"),
+        (["--noise", "much"], "noise"),
+        (["--unknowns", "some"], "unknowns"),
+        (["--seeds", "0"], "seeds"),
+        (["--at-once", "0"], "at_once"),
+        (["--methods", ","], "methods"),
+        (["--setting", "upside-down"], "setting"),
+    ],
+)
+def test_a_bad_argument_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], said: str
+) -> None:
+    protocol = write_data(tmp_path, each=1)
+    assert main(arguments(protocol, tmp_path / "results", *args)) == 2
+    err = capsys.readouterr().err.strip()
+    assert said in err
+    assert "\n" not in err

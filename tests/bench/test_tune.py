@@ -1,0 +1,399 @@
+"""Searching settings: small studies on digits, alone, killed, together, and with the oracle."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tyro
+
+from tests.images import read_csv, write_classes
+from tests.tasks import QUICK, Task
+from unida.bench.tune.command import Tune, make_plan, run_tune
+from unida.bench.tune.space import Choices, Range, parse_space, with_values
+from unida.bench.tune.study import Study
+from unida.config import RunConfig
+from unida.errors import UserError
+from unida.selection import CRITERIA
+
+pytest.importorskip("optuna")
+
+Capture = pytest.CaptureFixture[str]
+GRID = ("lam=0.1,1", "beta=0.5,1")
+POINTS = {("0.5", "0.1"), ("0.5", "1"), ("1", "0.1"), ("1", "1")}  # beta, lam
+
+
+def tuned(task: Task, out: Path, **options: Any) -> Tune:
+    values = QUICK | {"steps": 2, "space": GRID, "criterion": "entropy"}
+    places = {"source": str(task.source), "target": str(task.target), "out": str(out)}
+    return Tune(**(values | places | options))
+
+
+def start(given: Tune) -> subprocess.Popen[bytes]:
+    """The same study in a process of its own."""
+    code = (
+        "import json, sys; from unida.bench.tune.command import Tune, run_tune; "
+        "given = json.loads(sys.argv[1]); given['space'] = tuple(given['space']); "
+        "run_tune(Tune(**given))"
+    )
+    values = {name: getattr(given, name) for name in given.__dataclass_fields__}
+    command = [sys.executable, "-c", code, json.dumps(values)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+
+
+def points(out: Path) -> Counter[tuple[str, str]]:
+    return Counter((row["beta"], row["lam"]) for row in read_csv(out / "trials.csv"))
+
+
+@pytest.fixture(scope="module")
+def grid(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished study."""
+    out = tmp_path_factory.mktemp("grid") / "study"
+    run_tune(tuned(digits, out))
+    return out
+
+
+class TestGrid:
+    def test_every_point_is_tried_once(self, grid: Path) -> None:
+        assert points(grid) == dict.fromkeys(POINTS, 1)
+        for row in read_csv(grid / "trials.csv"):
+            run = json.loads((grid / row["run"] / "config.json").read_text())
+            assert set(run["run"]["settings"]) == {f"beta={row['beta']}", f"lam={row['lam']}"}
+            assert (grid / row["run"] / "done").exists()
+            assert row["state"] == "finished"
+
+    def test_the_best_has_the_largest_value_and_says_how_it_was_chosen(self, grid: Path) -> None:
+        best = json.loads((grid / "best.json").read_text())
+        rows = read_csv(grid / "trials.csv")
+        assert best["value"] == max(float(row["entropy"]) for row in rows)
+        row = rows[best["trial"]]
+        assert best["values"] == {"beta": row["beta"], "lam": row["lam"]}
+        assert best["chosen"] == "label-free: entropy"
+        assert best["trials"] == {"finished": 4, "failed": 0, "running": 0}
+        assert not [path for path in grid.rglob("*") if "oracle" in path.name]
+
+    def test_the_command_it_names_is_that_run(self, grid: Path, digits: Task) -> None:
+        best = json.loads((grid / "best.json").read_text())
+        words = best["command"].split()
+        assert words[:2] == ["unida", "adapt"]
+        chosen = tyro.cli(RunConfig, args=words[2:])
+        stored = json.loads((grid / best["run"] / "config.json").read_text())["run"]
+        assert list(chosen.settings) == stored["settings"]
+        assert (chosen.source, chosen.steps, chosen.flip) == (str(digits.source), 2, False)
+
+    def test_a_finished_study_is_shown_and_not_repeated(
+        self, grid: Path, digits: Task, capfd: Capture
+    ) -> None:
+        before = {p: p.stat().st_mtime_ns for p in (grid / "trials").rglob("*")}
+        run_tune(tuned(digits, grid))
+        captured = capfd.readouterr()
+        assert "san, label-free: entropy" in captured.out
+        assert "unida adapt" in captured.err
+        assert before == {p: p.stat().st_mtime_ns for p in (grid / "trials").rglob("*")}
+
+    def test_another_study_is_kept_out_of_the_folder(self, grid: Path, digits: Task) -> None:
+        for options in ({"steps": 3}, {"space": ("lam=0.1,1",)}, {"criterion": "separation"}):
+            with pytest.raises(UserError, match="holds another study"):
+                run_tune(tuned(digits, grid, **options))
+        with pytest.raises(UserError, match="holds another study"):
+            run_tune(tuned(digits, grid, criterion=None, oracle=True, labels=digits.target))
+
+
+def test_a_part_of_the_grid_now_and_the_rest_later(digits: Task, out: Path) -> None:
+    run_tune(tuned(digits, out, trials=1))
+    assert sum(points(out).values()) == 1
+    run_tune(tuned(digits, out, trials=99))
+    assert points(out) == dict.fromkeys(POINTS, 1)
+
+
+def wait_for(path: Path) -> None:
+    deadline = time.monotonic() + 120
+    while not (path.exists() and path.stat().st_size) and time.monotonic() < deadline:
+        time.sleep(0.005)
+
+
+def test_killed_and_started_again_it_goes_on(digits: Task, out: Path) -> None:
+    """The trial that was cut off goes on from its checkpoint, under its own number."""
+    given = tuned(digits, out, steps=30, checkpoint_every=3, space=("lam=0.1,1",), trials=1)
+    process = start(given)
+    wait_for(out / "trials/000/state.pt")
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert (out / "trials/000/state.pt").exists()
+    begun = (out / "trials/000/config.json").stat().st_mtime_ns
+
+    run_tune(given)
+    assert (out / "trials/000/config.json").stat().st_mtime_ns == begun
+    assert [row["state"] for row in read_csv(out / "trials.csv")] == ["finished"]
+    lines = (out / "trials/000/metrics.jsonl").read_text().splitlines()
+    assert json.loads(lines[-1])["step"] == 30
+
+
+def test_two_processes_share_the_grid(digits: Task, out: Path) -> None:
+    given = tuned(digits, out, steps=10)
+    other = start(given)
+    wait_for(out / "locks/000")  # it has taken its first trial
+    run_tune(given)
+    assert other.wait(120) == 0
+    assert points(out) == dict.fromkeys(POINTS, 1)
+    takers = [(out / "locks" / f"{n:03}").read_text().splitlines() for n in range(4)]
+    assert all(len(lines) == 1 for lines in takers)  # each was taken once
+    assert len({line for (line,) in takers}) == 2
+
+
+def test_machines_without_a_common_folder_share_a_storage(digits: Task, tmp_path: Path) -> None:
+    storage = f"sqlite:///{tmp_path / 'study.db'}"
+    one, two = tmp_path / "one", tmp_path / "two"
+    run_tune(tuned(digits, one, storage=storage, trials=3))
+    run_tune(tuned(digits, two, storage=storage))
+    assert len(list((one / "trials").iterdir())) == 3
+    assert [path.name for path in (two / "trials").iterdir()] == ["003"]
+    assert points(two) == dict.fromkeys(POINTS, 1)
+
+
+def test_who_comes_late_and_finds_nothing_to_do_is_told_so(
+    digits: Task, tmp_path: Path, capfd: Capture
+) -> None:
+    storage = str(tmp_path / "journal.log")
+    given = tuned(digits, tmp_path / "out", space=("lam=1",), storage=storage)
+    plan = make_plan(given)
+    elsewhere = Study(storage, plan.name, plan.definition, plan.space, "grid", 0)
+    next(elsewhere.take(1, tmp_path))
+    run_tune(given)
+    assert "1 of the trials are with other processes" in capfd.readouterr().err
+    assert not (tmp_path / "out/best.json").exists()
+
+
+class TestStudy:
+    """The parts without training: who may take which trial."""
+
+    space = {"x": Choices(("1", "2", "3"))}  # noqa: RUF012
+
+    def study(self, folder: Path, **options: Any) -> Study:
+        values: dict[str, Any] = {"space": self.space, "sampler": "grid", "seed": 0}
+        return Study(str(folder / "journal.log"), "s", {"a": 1}, **(values | options))
+
+    def test_a_trial_that_runs_elsewhere_is_left_alone_until_told(self, tmp_path: Path) -> None:
+        here, there = tmp_path / "here", tmp_path / "there"
+        for folder in (here, there):
+            folder.mkdir()
+        study = self.study(tmp_path)
+        first, _ = next(study.take(3, there))  # and never answered
+        assert [n for n, _ in self.answered(self.study(tmp_path), here)] == [1, 2]
+        retaken = list(self.answered(self.study(tmp_path), here, retake=True))
+        assert [n for n, _ in retaken] == [first]
+        assert {row.state for row in study.rows()} == {"finished"}
+
+    def answered(self, study: Study, locks: Path, retake: bool = False) -> Any:
+        for number, values in study.take(3, locks, retake):
+            study.finish(number, 0.5)
+            yield number, values
+
+    def test_the_values_of_a_trial_follow_from_its_number(self, tmp_path: Path) -> None:
+        options = {"space": {"x": Range(0.0, 1.0), "k": Range(1, 9, whole=True)}}
+        seen = []
+        for name in ("one", "two"):
+            (tmp_path / name).mkdir()
+            study = self.study(tmp_path / name, sampler="random", **options)
+            seen.append(list(self.answered(study, tmp_path / name)))
+        assert seen[0] == seen[1]
+        assert len({values["x"] for _, values in seen[0]}) == 3
+        assert all(isinstance(values["k"], int) for _, values in seen[0])
+
+    def test_a_study_of_the_same_name_must_be_the_same(self, tmp_path: Path) -> None:
+        self.study(tmp_path)
+        with pytest.raises(UserError, match="other settings \\(a=1\\)"):
+            Study(str(tmp_path / "journal.log"), "s", {"a": 2}, self.space, "grid", 0)
+
+    def test_a_storage_that_is_none_is_one_sentence(self, tmp_path: Path) -> None:
+        (tmp_path / "journal.log").write_text("no journal\n" * 3)
+        with pytest.raises(UserError, match="not a journal of Optuna"):
+            self.study(tmp_path)
+        with pytest.raises(UserError, match="cannot be used"):
+            self.study(tmp_path / "missing")
+        with pytest.raises(UserError, match="database") as error:
+            Study("nobase://user:secret@host/x", "s", {}, self.space, "grid", 0)
+        assert "secret" not in str(error.value)
+
+
+class TestCriteria:
+    def test_source_validation_trains_without_the_hidden_classes(
+        self, digits: Task, out: Path
+    ) -> None:
+        run_tune(tuned(digits, out, space=("lam=1",), criterion=None))
+        trained = {row["label"] for row in read_csv(out / "split/train.csv")}
+        validated = {row["label"] for row in read_csv(out / "split/validation.csv")}
+        assert validated == {"0", "1", "2", "3"}
+        assert len(trained) == 3
+        config = json.loads((out / "trials/000/config.json").read_text())["run"]
+        assert config["source"] == str(out / "split/train.csv")
+        best = json.loads((out / "best.json").read_text())
+        assert best["chosen"] == "label-free: source_validation"
+        assert f"--source {digits.source}" in best["command"]
+
+    def test_the_oracle_says_so_everywhere(self, digits: Task, out: Path, capfd: Capture) -> None:
+        oracle = {"criterion": None, "oracle": True, "labels": digits.target}
+        run_tune(tuned(digits, out, space=("lam=1",), **oracle))
+        captured = capfd.readouterr()
+        assert "san, oracle" in captured.out
+        assert "oracle (H by target labels" in captured.err
+        assert {p.name for p in out.iterdir() if p.is_file()} == {
+            "oracle-study.json",
+            "oracle-journal.log",
+            "oracle-trials.csv",
+            "oracle-best.json",
+        }
+        assert [p.name for p in (out / "trials").iterdir()] == ["oracle-000"]
+        best = json.loads((out / "oracle-best.json").read_text())
+        assert best["chosen"] == "oracle"
+        assert "oracle" in best["study"]
+        assert "oracle" in best["command"]
+        assert "oracle" in read_csv(out / "oracle-trials.csv")[0]
+
+    def test_a_name_given_to_an_oracle_study_is_marked(self, digits: Task, out: Path) -> None:
+        given = tuned(
+            digits, out, criterion=None, oracle=True, labels=digits.target, study="best ever"
+        )
+        assert make_plan(given).name == "oracle-best ever"
+
+    @pytest.mark.parametrize("criterion", [n for n, c in CRITERIA.items() if c.images == "target"])
+    def test_target_labels_have_no_say(self, digits: Task, tmp_path: Path, criterion: str) -> None:
+        """The same images without class folders give the same value."""
+        flat = tmp_path / "flat"
+        flat.mkdir()
+        for number, path in enumerate(sorted(digits.target.rglob("*.png"))):
+            (flat / f"{number:03}.png").write_bytes(path.read_bytes())
+        values = []
+        for name, target in (("one", digits.target), ("two", flat)):
+            task = Task(digits.source, target)
+            run_tune(tuned(task, tmp_path / name, space=("lam=1",), criterion=criterion))
+            values.append(json.loads((tmp_path / name / "best.json").read_text())["value"])
+        assert values[0] == values[1]
+
+
+class TestFailure:
+    def test_a_failed_trial_is_noted_and_the_study_goes_on(
+        self, digits: Task, out: Path, capfd: Capture
+    ) -> None:
+        run_tune(tuned(digits, out, steps=5, space=("lr=1e30,0.01",)))
+        rows = {row["lr"]: row for row in read_csv(out / "trials.csv")}
+        assert rows["1e30"]["state"] == "failed"
+        assert "diverged" in rows["1e30"]["reason"]
+        assert rows["0.01"]["state"] == "finished"
+        assert json.loads((out / "best.json").read_text())["values"] == {"lr": "0.01"}
+        assert "failed" in capfd.readouterr().out
+
+    def test_if_all_fail_the_reason_is_said(self, digits: Task, out: Path) -> None:
+        with pytest.raises(UserError, match="No trial has finished: Training diverged"):
+            run_tune(tuned(digits, out, steps=5, space=("lr=1e30",)))
+
+    def test_a_folder_with_something_else_in_it_is_left_alone(
+        self, digits: Task, tmp_path: Path
+    ) -> None:
+        (tmp_path / "letter.txt").write_text("dear")
+        with pytest.raises(UserError, match="not an empty folder"):
+            run_tune(tuned(digits, tmp_path))
+        assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
+
+    def test_two_classes_cannot_be_validated_on_the_source(
+        self, digits: Task, tmp_path: Path
+    ) -> None:
+        source = write_classes(tmp_path / "source", {"a": 3, "b": 3})
+        with pytest.raises(UserError, match="three or more"):
+            run_tune(tuned(Task(source, digits.target), tmp_path / "out", criterion=None))
+
+    def test_without_optuna_it_says_what_to_install(
+        self, digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "optuna", None)
+        with pytest.raises(UserError, match=r"pip install 'unida\[tune\]'"):
+            run_tune(tuned(digits, out))
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no such field": ({"space": ("lamb=1,2",)}, "a field of space is 'lamb'; allowed: lam, beta"),
+    "the seed": ({"space": ("seed=1,2",)}, "a field of space is 'seed'"),
+    "no values": ({"space": ("lam=",)}, "space is 'lam='"),
+    "no sign": ({"space": ("lam",)}, "space is 'lam'"),
+    "no number": ({"space": ("lam=1,few",)}, "lam is 'few'; allowed: a value of type float"),
+    "an empty value": ({"space": ("lam=1,,2",)}, "lam is ''"),
+    "a refused value": ({"space": ("alpha=0.5,7",)}, "alpha is 7.0; allowed: from 0 to 1"),
+    "a refused option": ({"space": ("batch=1,8",)}, "batch is 1; allowed: 2 or more"),
+    "a value twice": ({"space": ("lam=1,1.0",)}, "each value once"),
+    "a field twice": ({"space": ("lam=1", "lam=2")}, "each field once"),
+    "a field that is set": ({"space": ("lam=1,2",), "settings": ("lam=1",)}, "both in --set"),
+    "a range downwards": ({"space": ("lam=2..1",), "sampler": "tpe"}, "LOW below HIGH"),
+    "factors from zero": ({"space": ("lam=0..1:log",), "sampler": "tpe"}, "LOW above 0"),
+    "no such scale": ({"space": ("lam=0..1:lin",), "sampler": "tpe"}, ":log after a range"),
+    "a range in a grid": ({"space": ("lam=0..1",)}, "lam is the range 0..1"),
+    "no default grid": ({"space": (), "method": "ovanet"}, "space is ''; allowed: FIELD=A,B,C"),
+    "no such criterion": ({"criterion": "luck"}, "criterion is 'luck'"),
+    "the oracle by the back door": ({"criterion": "oracle"}, "or --oracle"),
+    "an oracle without labels": ({"criterion": None, "oracle": True}, "--labels"),
+    "labels without the oracle": ({"labels": Path("x")}, "only with --oracle"),
+    "oracle and criterion": ({"oracle": True, "labels": Path("x")}, "leave --criterion out"),
+    "no such sampler": ({"sampler": "luck"}, "sampler is 'luck'; allowed: grid, tpe, random"),
+    "no trials": ({"trials": 0}, "trials is 0"),
+    "no source": ({"source": ""}, "source is ''"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(case: str, digits: Task, out: Path) -> None:
+    options, sentence = BAD[case]
+    with pytest.raises(UserError) as error:
+        run_tune(tuned(digits, out, **options))
+    assert sentence in str(error.value)
+    assert not out.exists()
+
+
+class TestSpace:
+    def test_every_form(self) -> None:
+        texts = ("lam=0.1, 1", "contrast=none,scaled", "alpha=0..1", "lr=1e-4..1e-1:log")
+        space = parse_space((*texts, "top_n=2..30"), RunConfig())
+        assert space == {
+            "lam": Choices(("0.1", "1")),
+            "contrast": Choices(("none", "scaled")),
+            "alpha": Range(0.0, 1.0),
+            "lr": Range(1e-4, 1e-1, log=True),
+            "top_n": Range(2, 30, whole=True),
+        }
+
+    def test_two_dots_in_a_path_are_no_range(self) -> None:
+        space = parse_space(("weights=../a.pt,../b.pt",), RunConfig())
+        assert space == {"weights": Choices(("../a.pt", "../b.pt"))}
+
+    def test_by_default_san_is_searched_as_in_the_paper(self) -> None:
+        assert set(parse_space((), RunConfig())) == {"lam", "beta", "alpha"}
+
+    def test_values_go_where_they_belong(self) -> None:
+        config = RunConfig(settings=("alpha=0",))
+        changed = with_values(config, {"lam": "0.3", "lr": "0.1", "flip": "false"})
+        assert changed == RunConfig(settings=("alpha=0", "lam=0.3"), lr=0.1, flip=False)
+
+    def test_a_name_that_method_and_run_share_is_the_methods(self) -> None:
+        config = with_values(RunConfig(method="dance"), {"momentum": "0.5"})
+        assert config.settings == ("momentum=0.5",)
+        assert config.momentum == RunConfig().momentum
+
+
+def test_tpe_searches_ranges(digits: Task, out: Path) -> None:
+    run_tune(tuned(digits, out, space=("beta=0.1..1", "steps=2..3"), sampler="tpe", trials=2))
+    rows = read_csv(out / "trials.csv")
+    assert len(rows) == 2
+    assert all(0.1 <= float(row["beta"]) <= 1 and row["steps"] in "23" for row in rows)
+
+
+def test_the_command_line_is_understood(tmp_path: Path) -> None:
+    args = "--source a --target b --out c --space lam=1,2 lr=0.1..1:log --steps 9 --oracle"
+    given = tyro.cli(Tune, args=[*args.split(), "--labels", "d", "--set", "beta=1", "--no-flip"])
+    assert given.space == ("lam=1,2", "lr=0.1..1:log")
+    assert given.settings == ("beta=1",)
+    assert (given.steps, given.flip, given.oracle, given.labels) == (9, False, True, Path("d"))
