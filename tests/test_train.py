@@ -12,8 +12,9 @@ from tests.tasks import QUICK, Task
 from unida.adaptation import run_adaptation
 from unida.errors import UserError
 from unida.methods import METHODS
-from unida.methods.base import Method
+from unida.methods.base import Look, Method
 from unida.methods.san import SAN
+from unida.methods.source_only import SourceOnly
 from unida.runs import RunFolder
 from unida.train import inverse_decay
 from unida.types import Batch
@@ -130,6 +131,37 @@ def test_bf16_trains_and_the_model_predicts_in_float32(digits: Task, out: Path) 
     scores = model.score(digits.target)[1]
     again = unida.load(out, "cpu").score(digits.target)[1]
     assert (scores.unknown_score == again.unknown_score).all()
+
+
+class Looking(SourceOnly):
+    """Keeps what it sees of the target, and the arithmetic of its steps."""
+
+    refresh_every = 2
+    seen: list[torch.Tensor] = []  # noqa: RUF012
+    dtypes: set[torch.dtype | None] = set()  # noqa: RUF012
+
+    def refresh(self, look: Look, step: int) -> None:
+        self.seen.append(look("target"))
+
+    def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
+        self.dtypes.add(self.backbone.dtype)
+        return super().losses(batch)
+
+
+def test_a_refresh_sees_features_in_full_precision(
+    digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METHODS, "source_only", Looking)
+    Looking.seen.clear()
+    options = QUICK | {"method": "source_only", "precision": "bf16", "steps": 3}
+    model = unida.adapt(digits.source, digits.target, out, **options)
+    assert Looking.dtypes == {torch.bfloat16}
+    assert len(Looking.seen) == 3
+    features = torch.from_numpy(model.score(digits.target)[1].features)
+    torch.testing.assert_close(Looking.seen[-1], features, rtol=1e-5, atol=1e-6)
+    model.method.backbone.dtype = torch.bfloat16
+    low = torch.from_numpy(model.score(digits.target)[1].features)
+    assert (low - features).abs().max() > 1e-3  # so the test would tell
 
 
 @pytest.mark.gpu

@@ -95,15 +95,16 @@ class Model:
         if first is None:
             reasons = shorten([f"{one.path} ({one.reason})" for one in bad], 3)
             raise UserError(f"There is no image to look at: {reasons or 'none was given'}.")
-        batches = itertools.chain([first], decoded)
-        scored = score_batches(self.method, batches, self.image_size, self.device)
-        if bad and skipped is None:
-            raise UserError(f"{bad[0].path} cannot be used: {bad[0].reason}.")
-        if self.method.about.transductive and len(paths) < 2:
+        alone = len(first) == 1  # and so the last batch: only that is not full
+        if alone and self.method.about.transductive and (skipped is not None or not bad):
             raise UserError(
                 f"{self.method_name} judges a set of images as a whole (it is transductive): "
                 "hand over all of them, not one."
             )
+        batches = itertools.chain([first], decoded)
+        scored = score_batches(self.method, batches, self.image_size, self.device)
+        if bad and skipped is None:
+            raise UserError(f"{bad[0].path} cannot be used: {bad[0].reason}.")
         if skipped is not None:
             skipped += bad
         return paths, scored
@@ -148,7 +149,8 @@ class Model:
             "reject": self.reject,
             "rules": {name: dataclasses.asdict(rule) for name, rule in self.rules.items()},
         }
-        tensors = {k: v.detach().cpu().contiguous() for k, v in self.method.state_dict().items()}
+        state, left_out = self.method.state_dict(), self.method.training_only
+        tensors = {k: v.detach().cpu().contiguous() for k, v in state.items() if k not in left_out}
         content = save_tensors(tensors, metadata={"unida": json.dumps(description)})
         write_file(path, lambda file: file.write(content))
 
@@ -170,8 +172,10 @@ def load(run: str | Path, device: str = "auto") -> Model:
     cls = METHODS[d["method"]]
     backbone = rebuild_backbone(d["backbone"])
     settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
-    method = cls(settings, backbone, Sizes(**d["sizes"]))
-    load_strictly(method, tensors, str(path))
+    with torch.device("meta"):  # nothing is allocated: the stored tensors take their places
+        method = cls(settings, backbone, Sizes(**d["sizes"]))
+    method.drop_training_state()
+    load_strictly(method, tensors, str(path), assign=True)
     where = pick_device(device)
     return Model(
         method=method.to(where).eval(),

@@ -24,6 +24,9 @@ from unida.views import PLAIN, WEAK, View, make_view
 Report = Callable[[int, dict[str, Any] | None], None]
 """Called after every step with the number of steps done and, at a log point, the log line."""
 
+Watch = Callable[[int, Method], None]
+"""Called at every checkpoint with the number of steps done; what it does leaves no trace."""
+
 
 def train(
     method: Method,
@@ -32,6 +35,7 @@ def train(
     device: torch.device,
     run: RunFolder,
     report: Report,
+    watch: Watch | None = None,
 ) -> None:
     """Trains in place up to the last step, from the run's last checkpoint if there is one.
 
@@ -78,6 +82,8 @@ def train(
             run.save_state(
                 {"step": done, "model": method.state_dict(), "optimizer": optimizer.state_dict()}
             )
+            if watch:
+                watch(done, method)
         report(done, line)
     if method.refresh_every:
         _refresh(method, look, config.steps)
@@ -160,7 +166,12 @@ class _Look:
         chunks = torch.split(torch.arange(len(images)), 128)
         nothing = torch.Generator()
         views = (make_view(PLAIN, images.images(c), self.image_size, nothing) for c in chunks)
-        return torch.cat([self.backbone(view) for view in views])
+        # In full precision, as predictions are: clusters and images must meet in the same space.
+        low, self.backbone.dtype = self.backbone.dtype, None
+        try:
+            return torch.cat([self.backbone(view) for view in views])
+        finally:
+            self.backbone.dtype = low
 
 
 def _refresh(method: Method, look: _Look, step: int) -> None:

@@ -349,7 +349,7 @@ class TestOptions:
             (["--set", "betta=1"], "a setting of san is 'betta'; allowed: lam, beta, alpha"),
             (["--set", "beta"], "a setting of san is 'beta'; allowed: KEY=VALUE."),
             (["--set", "beta=x"], "beta is 'x'; allowed: a value of type float."),
-            (["--set", "beta=-1"], "beta is -1.0; allowed: 0 or more."),
+            (["--set", "beta=-1"], "beta is -1.0; allowed: from 0 to 1000."),
             (["--set", "third=cubic"], "third is 'cubic'; allowed: log, sigmoid."),
             (["--method", "sam"], "method is 'sam'; allowed: cmu, dance, dcc"),
             (["--backbone", "resnet51"], "backbone is 'resnet51'; allowed: small_cnn, resnet18"),

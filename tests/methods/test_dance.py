@@ -126,11 +126,11 @@ def test_the_target_s_view_is_the_source_s_or_as_released() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"eta": -1}, "eta is -1.0; allowed: 0 or more."),
-        ({"m": "nan"}, "m is nan; allowed: 0 or more."),
+        ({"eta": -1}, "eta is -1.0; allowed: from 0 to 1000."),
+        ({"m": "nan"}, "m is nan; allowed: from 0 to 100."),
         ({"rho": 1}, "rho is 1.0; allowed: between 0 and 1."),
         ({"rho": 0}, "rho is 0.0; allowed: between 0 and 1."),
-        ({"tau": 0}, "tau is 0.0; allowed: more than 0."),
+        ({"tau": 0}, "tau is 0.0; allowed: from 0.005 to 10."),
         ({"momentum": 1}, "momentum is 1.0; allowed: from 0 up to, not including, 1."),
         ({"target_view": "flip"}, "target_view is 'flip'; allowed: random, centre."),
         (

@@ -163,7 +163,7 @@ def test_small_sets_train(sizes: Sizes) -> None:
     [
         {},
         {"r": 0, "n": 1, "tau": 0.02},
-        {"r": 3, "n": 100, "tau": 10.0},
+        {"r": 3, "n": 5, "tau": 10.0},
         {"beta": 0.1, "dropout": 0.0, "hidden": 8, "width": 4},
         {"mix": 0.0, "energy": 0.0, "sub": 0.0, "ent": 0.0},
     ],

@@ -294,17 +294,17 @@ def test_the_decisions_are_by_normalised_entropy() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"lambda_psd": -1}, "lambda_psd is -1.0; allowed: 0 or more."),
-        ({"lambda_knn": -1}, "lambda_knn is -1.0; allowed: 0 or more."),
+        ({"lambda_psd": -1}, "lambda_psd is -1.0; allowed: from 0 to 1000."),
+        ({"lambda_knn": -1}, "lambda_knn is -1.0; allowed: from 0 to 1000."),
         ({"rho": 1.5}, "rho is 1.5; allowed: from 0 to 1."),
         ({"w0": -0.1}, "w0 is -0.1; allowed: from 0 to 1."),
-        ({"k": 0}, "k is 0; allowed: 1 or more."),
+        ({"k": 0}, "k is 0; allowed: none, or 1 or more."),
         ({"smoothing": 1}, "smoothing is 1.0; allowed: from 0 up to, not including, 1."),
         ({"source_share": 1}, "source_share is 1.0; allowed: between 0 and 1."),
         ({"source_share": 0}, "source_share is 0.0; allowed: between 0 and 1."),
-        ({"target_lr": 0}, "target_lr is 0.0; allowed: more than 0."),
+        ({"target_lr": 0}, "target_lr is 0.0; allowed: more than 0, at most 100."),
         ({"search": 5}, "search is 5; allowed: 10 or more."),
-        ({"width": 0}, "width is 0; allowed: 1 or more."),
+        ({"width": 0}, "width is 0; allowed: from 1 to 16384."),
         ({"rho": "nan"}, "rho is nan; allowed: from 0 to 1."),
     ],
 )

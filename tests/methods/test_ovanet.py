@@ -105,8 +105,8 @@ def test_a_weight_of_zero_keeps_the_term_but_not_its_pull() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"lam": -0.1}, "lam is -0.1; allowed: 0 or more."),
-        ({"lam": "nan"}, "lam is nan; allowed: 0 or more."),
+        ({"lam": -0.1}, "lam is -0.1; allowed: from 0 to 1000."),
+        ({"lam": "nan"}, "lam is nan; allowed: from 0 to 1000."),
         ({"lambda": 1}, "a setting of ovanet is 'lambda'; allowed: lam."),
     ],
 )

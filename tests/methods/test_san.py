@@ -193,7 +193,7 @@ def test_the_released_losses_add_up_to_the_total_of_methods_13_5() -> None:
     )
     assert c.contrast == "released"
     ce = F.cross_entropy(logits[:, 1], labels)
-    aio = all_in_one(logits, labels, c.top_n, c.third, third_weight=c.third_weight)
+    aio = all_in_one(logits, labels, 20, c.third, third_weight=c.third_weight)
     scl = soft_contrastive(y, z, c.contrast, c.alpha)
     entropy = open_entropy(logits)
     assert ce.item() == pytest.approx(0.540621802, abs=1e-9)
@@ -238,19 +238,19 @@ FORMS = "scaled, paper, released, info_nce, none"
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"lam": -1}, "lam is -1.0; allowed: 0 or more."),
-        ({"beta": "nan"}, "beta is nan; allowed: 0 or more."),
+        ({"lam": -1}, "lam is -1.0; allowed: from 0 to 1000."),
+        ({"beta": "nan"}, "beta is nan; allowed: from 0 to 1000."),
         ({"alpha": 1.5}, "alpha is 1.5; allowed: from 0 to 1."),
         ({"contrast": "soft"}, f"contrast is 'soft'; allowed: {FORMS}."),
         ({"classifier": "open"}, "classifier is 'open'; allowed: all_in_one, closed_and_open."),
         ({"third": "tanh"}, "third is 'tanh'; allowed: log, sigmoid."),
-        ({"third_weight": -0.5}, "third_weight is -0.5; allowed: 0 or more."),
-        ({"top_n": 1}, "top_n is 1; allowed: 2 or more."),
+        ({"third_weight": -0.5}, "third_weight is -0.5; allowed: from 0 to 1000."),
+        ({"top_n": 1}, "top_n is 1; allowed: none, or 2 or more."),
         ({"top_n": "many"}, "top_n is 'many'; allowed: a value of type int."),
-        ({"entropy": -1}, "entropy is -1.0; allowed: 0 or more."),
+        ({"entropy": -1}, "entropy is -1.0; allowed: from 0 to 1000."),
         ({"head": "deep"}, "head is 'deep'; allowed: linear, hashed."),
         ({"hidden": 0}, "hidden is 0.0; allowed: from 0.1 to 10."),
-        ({"projection_lr": -1}, "projection_lr is -1.0; allowed: 0 or more."),
+        ({"projection_lr": -1}, "projection_lr is -1.0; allowed: from 0 to 100."),
         ({"crop": 0}, "crop is 0.0; allowed: more than 0, at most 1."),
         ({"crop": 1.1}, "crop is 1.1; allowed: more than 0, at most 1."),
     ],

@@ -133,7 +133,7 @@ def test_the_switches_reach_the_loss(evidence: str, form: str) -> None:
         {"evidence": "exp", "form": "log"},
         {"evidence": "relu", "form": "squared", "positives": "mean_of_logs"},
         {"lam1": 0.0, "lam2": 0.0},
-        {"k": 1000, "tau": 0.005},
+        {"k": 24, "tau": 0.005},
         {"memory": 0.0, "ema": 0.0, "margin": 0.0, "anneal": 1.0, "width": 3},
     ],
     ids=str,

@@ -157,12 +157,12 @@ def test_a_discriminator_learns_to_tell_domains_apart() -> None:
     [
         ("w0", 1.5, "from -1 to 1"),
         ("w0", math.nan, "from -1 to 1"),
-        ("lam", -1.0, "0 or more"),
-        ("temperature", 0.0, "more than 0"),
-        ("ramp", 0.0, "more than 0"),
+        ("lam", -1.0, "from 0 to 1000"),
+        ("temperature", 0.0, "from 0.01 to 1000"),
+        ("ramp", 0.0, "more than 0, at most 1000"),
         ("dropout", 1.0, "from 0 up to, not including, 1"),
-        ("width", 0, "1 or more"),
-        ("hidden", 0, "1 or more"),
+        ("width", 0, "from 1 to 16384"),
+        ("hidden", 0, "from 1 to 16384"),
         ("double_softmax", "perhaps", "true or false"),
     ],
 )

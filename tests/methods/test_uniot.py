@@ -1,10 +1,12 @@
 """UniOT: METHODS.md §8, its queue, its class masses, its verdict on a whole set, its settings."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
 from tests.methods.toys import SIZES, build, noise, train, verdicts
@@ -12,6 +14,7 @@ from unida.config import from_mapping
 from unida.errors import UserError
 from unida.losses import pseudo_labels, sinkhorn, unbalanced_transport
 from unida.methods.uniot import UniOTConfig
+from unida.model import Model
 from unida.types import Batch, Outputs, Sizes
 
 
@@ -197,9 +200,9 @@ def test_the_queue_is_filled_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queue", "rows"), [(2000, 24), (23, 18), (12, 12), (1, 6)]
+    ("queue", "rows"), [(None, 24), (23, 18), (12, 12), (1, 6)]
 )  # fmt: skip
-def test_the_queue_holds_whole_batches(queue: int, rows: int) -> None:
+def test_the_queue_holds_whole_batches(queue: int | None, rows: int) -> None:
     assert build("uniot", queue=queue).queue.shape == (rows, 256)
 
 
@@ -329,17 +332,33 @@ def test_it_says_that_it_is_transductive() -> None:
     assert build("uniot").about.transductive
 
 
+def test_one_image_is_refused_before_it_is_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cpu = torch.device("cpu")
+    model = Model(ready(), "uniot", ("a", "b", "c", "d"), 16, 18, {}, "own", cpu)
+    bad = tmp_path / "bad.png"
+    bad.write_text("no image")
+    image = Image.new("RGB", (20, 20))
+    assert len(model.score([image, image])[0]) == 2
+    monkeypatch.setattr("unida.model.score_batches", pytest.fail)
+    with pytest.raises(UserError, match="transductive"):
+        model.score(image)
+    with pytest.raises(UserError, match="transductive"):
+        model.score([image, bad], skipped=[])
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"lam": -1}, "lam is -1.0; allowed: 0 or more."),
+        ({"lam": -1}, "lam is -1.0; allowed: from 0 to 1000."),
         ({"warm_up": -1}, "warm_up is -1; allowed: 0 or more."),
         ({"gamma": 1.5}, "gamma is 1.5; allowed: from -1 to 1."),
         ({"mu": 2}, "mu is 2.0; allowed: from 0 to 1."),
         ({"tau": 0}, "tau is 0.0; allowed: from 0.005 to 10."),
-        ({"K": 1}, "K is 1; allowed: 2 or more."),
-        ({"queue": 0}, "queue is 0; allowed: 1 or more."),
-        ({"width": 0}, "width is 0; allowed: 1 or more."),
+        ({"K": 1}, "K is 1; allowed: none, or 2 or more."),
+        ({"queue": 0}, "queue is 0; allowed: none, or 1 or more."),
+        ({"width": 0}, "width is 0; allowed: from 1 to 16384."),
         ({"mu": "nan"}, "mu is nan; allowed: from 0 to 1."),
     ],
 )

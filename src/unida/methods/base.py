@@ -6,6 +6,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from torch import Generator, Tensor, nn
 
+from unida.errors import require
 from unida.models.backbone import Backbone
 from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, View
@@ -64,6 +65,8 @@ class Method(nn.Module, ABC):
         source_views: how source images are shown, one entry a view; empty if not needed.
         target_views: how target images are shown, likewise.
         refresh_every: steps between two calls of `refresh`; 0 for never.
+        training_only: names of buffers that no prediction looks at, such as memories: a checkpoint
+            has them, a stored model does not.
     """
 
     about: ClassVar[About]
@@ -71,6 +74,7 @@ class Method(nn.Module, ABC):
     source_views: tuple[View, ...] = (WEAK,)
     target_views: tuple[View, ...] = (WEAK,)
     refresh_every: int = 0
+    training_only: tuple[str, ...] = ()
 
     def __init__(self, config: Any, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__()
@@ -93,6 +97,12 @@ class Method(nn.Module, ABC):
         of_backbone = {id(p) for p in self.backbone.parameters()}
         return [Group("heads", [p for p in self.parameters() if id(p) not in of_backbone])]
 
+    def drop_training_state(self) -> None:
+        """Lets go of the buffers that only training needs; what is left predicts as before."""
+        for name in self.training_only:
+            place, _, buffer = name.rpartition(".")
+            setattr(self.get_submodule(place), buffer, None)
+
     # Hooks of the loop, in the order they are called.
 
     def refresh(self, look: Look, step: int) -> None:
@@ -107,3 +117,33 @@ class Method(nn.Module, ABC):
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.losses(batch)
+
+
+# What settings of many methods have in common.
+
+
+def require_range(config: object, least: float, most: float, *names: str) -> None:
+    """Settings that lie in a range, ends included; None, where a field may be that, is fine.
+
+    A weight ends at 1000, where no other term is left of the sum, and a layer at 16384 neurons.
+    """
+    for name in names:
+        value = getattr(config, name)
+        ok = value is None or least <= value <= most
+        require(ok, name, value, f"from {least} to {most}")
+
+
+def at_most(field: str, value: int | None, usual: int, most: int, what: str) -> int:
+    """A number that the data bound: the usual one or all there are, unless the user names one.
+
+    Args:
+        field: the setting.
+        value: what the user asks for; None leaves it to the method.
+        usual: the paper's.
+        most: how many there are.
+        what: of what, for the error sentence.
+    """
+    if value is None:
+        return min(usual, most)
+    require(value <= most, field, value, f"at most {most}, the number of {what}")
+    return value

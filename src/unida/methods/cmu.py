@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from unida.errors import require
 from unida.losses import certainty, class_weights, domain_loss, transferability
-from unida.methods.base import About, Look, Method
+from unida.methods.base import About, Look, Method, require_range
 from unida.models.backbone import Backbone
 from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
 from unida.types import Batch, Outputs, Sizes
@@ -72,12 +72,12 @@ class CMUConfig:
     released_pretraining: bool = False
 
     def __post_init__(self) -> None:
-        require(0 <= self.w0 <= 1, "w0", self.w0, "from 0 to 1")
-        require(self.lam >= 0, "lam", self.lam, "0 or more")
-        require(self.ramp > 0, "ramp", self.ramp, "more than 0")
+        require_range(self, 0, 1, "w0")
+        require_range(self, 0, 1000, "lam")
+        require(0 < self.ramp <= 1000, "ramp", self.ramp, "more than 0, at most 1000")
         require(0 < self.crop <= 1, "crop", self.crop, "more than 0, at most 1")
-        for name in ("epochs", "width", "hidden"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        require(self.epochs >= 1, "epochs", self.epochs, "1 or more")
+        require_range(self, 1, 16384, "width", "hidden")
 
 
 class CMU(Method):
@@ -89,6 +89,7 @@ class CMU(Method):
     )
     Config = CMUConfig
     config: CMUConfig
+    training_only = ("class_weight",)
     least: Tensor
     largest: Tensor
     class_weight: Tensor

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from unida.errors import require
 from unida.losses import entropy_separation, neighbourhood_clustering
-from unida.methods.base import About, Method
+from unida.methods.base import About, Method, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import UnitLinear
 from unida.models.layers import MemoryBank
@@ -57,10 +57,10 @@ class DANCEConfig:
     target_view: Literal["random", "centre"] = "random"
 
     def __post_init__(self) -> None:
-        for name in ("eta", "m"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require_range(self, 0, 1000, "eta")
+        require_range(self, 0, 100, "m")
         require(0 < self.rho < 1, "rho", self.rho, "between 0 and 1")
-        require(self.tau > 0, "tau", self.tau, "more than 0")
+        require_range(self, 0.005, 10, "tau")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
 
 
@@ -73,6 +73,7 @@ class DANCE(Method):
     )
     Config = DANCEConfig
     config: DANCEConfig
+    training_only = ("memory.rows",)
 
     def __init__(self, config: DANCEConfig, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__(config, backbone, sizes)

@@ -37,7 +37,7 @@ from unida.losses import (
     moved_centres,
     search_centres,
 )
-from unida.methods.base import About, DomainName, Look, Method
+from unida.methods.base import About, DomainName, Look, Method, at_most, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import Neck
 from unida.types import Batch, Outputs, Sizes
@@ -58,7 +58,7 @@ class DCCConfig:
         rounds: how often a run clusters the target.
         warmup: share of the run with cross-entropy alone.
         interval: step of the search for K.
-        k_max: largest K, as a multiple of the classes.
+        k_max: largest K, as a multiple of the classes; by default 5, if there are the images.
         sample: target images the search of K looks at, as a multiple of the largest K.
         width: neurons of the neck.
     """
@@ -73,19 +73,17 @@ class DCCConfig:
     rounds: int = 15
     warmup: float = 2 / 15
     interval: int = 5
-    k_max: int = 5
+    k_max: int | None = None
     sample: int = 20
     width: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("lam", "gamma"):
-            require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "0 or more")
-        require(1 <= self.ramp < math.inf, "ramp", self.ramp, "1 or more")
-        require(0.005 <= self.tau <= 10, "tau", self.tau, "from 0.005 to 10")
+        require_range(self, 0, 1000, "lam", "gamma")
+        require_range(self, 0.005, 10, "tau")
         require(0 <= self.warmup < 1, "warmup", self.warmup, "from 0 up to, not including, 1")
-        require(self.q >= 2, "q", self.q, "2 or more")
-        for name in ("k_c", "rounds", "interval", "k_max", "sample", "width"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        require_range(self, 2, 100, "q")
+        require_range(self, 1, 1000, "ramp", "k_c", "rounds", "interval", "k_max", "sample")
+        require_range(self, 1, 16384, "width")
 
 
 class DCC(Method):
@@ -98,6 +96,7 @@ class DCC(Method):
     Config = DCCConfig
     config: DCCConfig
     target_views = ()
+    training_only = ("cluster", "labels", "frozen")
     k: Tensor
     frozen: Tensor
     centres: Tensor
@@ -109,7 +108,9 @@ class DCC(Method):
         super().__init__(config, backbone, sizes)
         self.neck = Neck(backbone.out_features, config.width)
         self.classifier = nn.Linear(config.width, sizes.n_classes)
-        most = max(2, min(config.k_max * sizes.n_classes, sizes.n_target))
+        each = math.ceil(sizes.n_target / sizes.n_classes)
+        k_max = at_most("k_max", config.k_max, 5, each, "target images a class")
+        most = max(2, min(k_max * sizes.n_classes, sizes.n_target))
         self.register_buffer("k", torch.tensor(0))  # clusters in use
         self.register_buffer("frozen", torch.tensor(False))  # whether K is found for good
         self.register_buffer("centres", torch.zeros(most, config.width))  # the memory

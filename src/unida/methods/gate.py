@@ -17,7 +17,6 @@ paper's. Chosen here:
 * A tie between the slot and the best class is unknown.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
@@ -36,7 +35,7 @@ from unida.losses import (
     subgraphs,
     transition,
 )
-from unida.methods.base import About, Method
+from unida.methods.base import About, Method, at_most, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import Neck
 from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
@@ -56,7 +55,7 @@ class GATEConfig:
         beta: λ of a mixture is drawn from Beta(β, β).
         tau: τ, temperature of the walks and of the contrast.
         r: round trips of a walk before its last step.
-        n: neighbours in a subgraph besides the anchor.
+        n: neighbours in a subgraph besides the anchor; by default 4, if a batch has as many.
         width: features of z.
         hidden: neurons of the discriminator's hidden layers.
         dropout: in the discriminator.
@@ -70,20 +69,19 @@ class GATEConfig:
     beta: float = 2.0
     tau: float = 0.1
     r: int = 1
-    n: int = 4
+    n: int | None = None
     width: int = 256
     hidden: int = 1024
     dropout: float = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("mix", "energy", "adv", "sub", "ent"):
-            require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "0 or more")
-        require(0.1 <= self.beta <= 100, "beta", self.beta, "from 0.1 to 100")
-        require(0.02 <= self.tau <= 10, "tau", self.tau, "from 0.02 to 10")
-        require(0 <= self.r <= 10, "r", self.r, "from 0 to 10")
+        require_range(self, 0, 1000, "mix", "energy", "adv", "sub", "ent")
+        require_range(self, 0.1, 100, "beta")
+        require_range(self, 0.02, 10, "tau")
+        require_range(self, 0, 10, "r")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "from 0 to below 1")
-        for name in ("n", "width", "hidden"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        require(self.n is None or self.n >= 1, "n", self.n, "none, or 1 or more")
+        require_range(self, 1, 16384, "width", "hidden")
 
 
 class GATE(Method):
@@ -102,6 +100,7 @@ class GATE(Method):
         self.neck = Neck(backbone.out_features, config.width)
         self.classifier = nn.Linear(config.width, sizes.n_classes + 1)  # the last is ℓ_u
         self.discriminator = Discriminator(config.width, config.hidden, config.dropout)
+        self.n = at_most("n", config.n, 4, sizes.batch - 1, "other images in a batch")
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c = self.config
@@ -122,9 +121,10 @@ class GATE(Method):
     def _unknowns(self, z: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         """Cross-entropy of fake unknowns; energy margins of the source and of them."""
         margin = energy_margin(*self._parted(logits), known=True)
-        beta = torch.full_like(z[:, 0], self.config.beta)
-        share = torch.distributions.Beta(beta, beta).sample()
-        fake = mixed_unknowns(z, labels, share, torch.rand(len(z), len(z), device=z.device))
+        beta = torch.full((len(z),), self.config.beta)
+        draws = torch.distributions.Beta(beta, beta).sample(), torch.rand(len(z), len(z))
+        # Drawn on the host: the same on every device, and not every device has Beta.
+        fake = mixed_unknowns(z, labels, *(torch.as_tensor(d, device=z.device) for d in draws))
         if len(fake) == 0:  # one class only in the batch
             return 0 * z.sum(), margin
         parted = self._parted(self.classifier(fake))
@@ -142,7 +142,8 @@ class GATE(Method):
         strength = reversal_strength(10 * step / self.sizes.steps)
         d_s, d_t = (self.discriminator(reverse_gradient(z, strength)) for z in (z_s, z_t))
         adv = domain_loss(d_s, d_t, w_s / w_s.mean(), w_t / w_t.mean())
-        return adv, subgraph_contrast(subgraphs(unit_s, i, c.n), subgraphs(unit_t, j, c.n), c.tau)
+        g_s, g_t = subgraphs(unit_s, i, self.n), subgraphs(unit_t, j, self.n)
+        return adv, subgraph_contrast(g_s, g_t, c.tau)
 
     def _parted(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         """ℓ of the classes and ℓ_u."""

@@ -38,7 +38,7 @@ from unida.losses import (
     smoothed_cross_entropy,
     to_targets,
 )
-from unida.methods.base import About, Look, Method
+from unida.methods.base import About, Look, Method, at_most, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import Neck
 from unida.models.layers import MemoryBank
@@ -53,7 +53,7 @@ class GLCConfig:
         lambda_psd: weight of the loss on global pseudo labels.
         lambda_knn: weight of the loss on neighbours' predictions.
         rho: ρ, how much of a positive similarity counts however unsure the class is.
-        k: neighbours.
+        k: neighbours; by default 4, if there are as many other target images.
         w0: normalised entropy above which an image is unknown.
         smoothing: ε, of the source labels.
         source_share: share of the run that trains on the source.
@@ -65,7 +65,7 @@ class GLCConfig:
     lambda_psd: float = 0.3
     lambda_knn: float = 1.0
     rho: float = 0.75
-    k: int = 4
+    k: int | None = None
     w0: float = 0.55
     smoothing: float = 0.1
     source_share: float = 0.5
@@ -74,17 +74,16 @@ class GLCConfig:
     width: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("lambda_psd", "lambda_knn"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        for name in ("rho", "w0"):
-            require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "from 0 to 1")
+        require_range(self, 0, 1000, "lambda_psd", "lambda_knn")
+        require_range(self, 0, 1, "rho", "w0")
         require(
             0 <= self.smoothing < 1, "smoothing", self.smoothing, "from 0 up to, not including, 1"
         )
         require(0 < self.source_share < 1, "source_share", self.source_share, "between 0 and 1")
-        require(self.target_lr > 0, "target_lr", self.target_lr, "more than 0")
-        for name, least in (("k", 1), ("search", 10), ("width", 1)):
-            require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
+        require(0 < self.target_lr <= 100, "target_lr", self.target_lr, "more than 0, at most 100")
+        require(self.k is None or self.k >= 1, "k", self.k, "none, or 1 or more")
+        require(self.search >= 10, "search", self.search, "10 or more")
+        require_range(self, 1, 16384, "width")
 
 
 class GLC(Method):
@@ -96,6 +95,7 @@ class GLC(Method):
     )
     Config = GLCConfig
     config: GLCConfig
+    training_only = ("bank.rows", "bank_probs", "labels", "coefficient")
     bank_probs: Tensor
     labels: Tensor
     coefficient: Tensor
@@ -106,6 +106,7 @@ class GLC(Method):
         self.neck = Neck(backbone.out_features, config.width)
         self.classifier = weight_norm(nn.Linear(config.width, n_classes))
         nn.init.zeros_(self.classifier.bias)
+        self.k = at_most("k", config.k, 4, n - 1, "other target images")
         self.bank = MemoryBank(n, config.width)
         self.register_buffer("bank_probs", torch.zeros(n, n_classes))
         self.register_buffer("labels", torch.full((n,), n_classes))  # C is 'none of them'
@@ -147,7 +148,7 @@ class GLC(Method):
         weight, bias = self.classifier.weight.detach(), self.classifier.bias.detach()
         p = F.linear(e, weight, bias).softmax(1)
         said = to_targets(self.labels[index], self.sizes.n_classes)  # ŷ
-        heard = neighbours_say(F.normalize(e), self.bank.rows, self.bank_probs, c.k)  # q̄
+        heard = neighbours_say(F.normalize(e), self.bank.rows, self.bank_probs, self.k)  # q̄
         psd, knn = (smoothed_cross_entropy(p, target).mean() for target in (said, heard))
         self._news = e.detach(), p.detach()
         pace = self._pace(batch.step)

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from unida.errors import require
 from unida.losses import one_vs_all, open_entropy
-from unida.methods.base import About, Method
+from unida.methods.base import About, Method, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import ClosedAndOpen, gap_of_winner
 from unida.types import Batch, Outputs, Sizes
@@ -36,7 +35,7 @@ class OVANetConfig:
     lam: float = 0.1
 
     def __post_init__(self) -> None:
-        require(self.lam >= 0, "lam", self.lam, "0 or more")
+        require_range(self, 0, 1000, "lam")
 
 
 class OVANet(Method):

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from unida.errors import require
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
-from unida.methods.base import About, Group, Method
+from unida.methods.base import About, Group, Method, at_most, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import AllInOne, ClosedAndOpen, Projection, gap_of_winner
 from unida.types import Batch, Outputs, Sizes
@@ -45,7 +45,7 @@ class SANConfig:
             `third`, `third_weight`, `top_n` and `head` then have no say.
         third: form of L_AIO (and of its third term).
         third_weight: factor of the third term.
-        top_n: classes in the softmax of L_AIO.
+        top_n: N, classes in the softmax of L_AIO; by default all of them, at most the paper's 20.
         entropy: weight of the open-set entropy on the target (OVANet's; released code only).
         head: All-in-One classifier, `linear` (paper) or `hashed` (released).
         hidden: neurons of H's hidden layer, as a multiple of the features.
@@ -60,7 +60,7 @@ class SANConfig:
     classifier: Literal["all_in_one", "closed_and_open"] = "all_in_one"
     third: Literal["log", "sigmoid"] = "sigmoid"
     third_weight: float = 1.2
-    top_n: int = 20
+    top_n: int | None = None
     entropy: float = 0.1
     head: Literal["linear", "hashed"] = "hashed"
     hidden: float = 2.0
@@ -68,12 +68,12 @@ class SANConfig:
     crop: float = 0.7
 
     def __post_init__(self) -> None:
-        for name in ("lam", "beta", "third_weight", "entropy", "projection_lr"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        require(0 <= self.alpha <= 1, "alpha", self.alpha, "from 0 to 1")
+        require_range(self, 0, 1000, "lam", "beta", "third_weight", "entropy")
+        require_range(self, 0, 100, "projection_lr")
+        require_range(self, 0, 1, "alpha")
         require(0 < self.crop <= 1, "crop", self.crop, "more than 0, at most 1")
-        require(self.top_n >= 2, "top_n", self.top_n, "2 or more")
-        require(0.1 <= self.hidden <= 10, "hidden", self.hidden, "from 0.1 to 10")
+        require(self.top_n is None or self.top_n >= 2, "top_n", self.top_n, "none, or 2 or more")
+        require_range(self, 0.1, 10, "hidden")
 
 
 class SAN(Method):
@@ -96,6 +96,7 @@ class SAN(Method):
             if config.classifier == "all_in_one"
             else ClosedAndOpen(width, n_classes)
         )
+        self.top_n = at_most("top_n", config.top_n, 20, n_classes, "classes")
         self.source_views = (WEAK,)
         self.target_views = (strong(config.crop),) * 2
 
@@ -116,7 +117,7 @@ class SAN(Method):
         closed, pairs = self._outputs(z)
         terms = {"ce": F.cross_entropy(closed, labels)}  # Eq. (9)
         if c.classifier == "all_in_one":
-            aio = all_in_one(pairs, labels, c.top_n, c.third, third_weight=c.third_weight)
+            aio = all_in_one(pairs, labels, self.top_n, c.third, third_weight=c.third_weight)
             return terms | {"aio": c.beta * aio}  # Eqs. (6)–(8)
         return terms | {"open": one_vs_all(pairs, labels)}
 

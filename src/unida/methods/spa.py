@@ -38,7 +38,7 @@ from unida.losses import (
     word_histogram,
     word_logits,
 )
-from unida.methods.base import About, DomainName, Look, Method
+from unida.methods.base import About, DomainName, Look, Method, require_range
 from unida.methods.dcc import DCC
 from unida.methods.ovanet import OVANet
 from unida.models.backbone import Backbone
@@ -81,12 +81,10 @@ class SPAConfig:
     def __post_init__(self) -> None:
         require(self.base in BASES, "base", self.base, ", ".join(BASES))
         self.of_base()
-        for name in ("lam_p", "lam_e", "lam_m"):
-            require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "0 or more")
-        require(0.005 <= self.tau <= 10, "tau", self.tau, "from 0.005 to 10")
-        require(2 <= self.g_max <= 9, "g_max", self.g_max, "from 2 to 9")
-        for name in ("words", "width"):
-            require(getattr(self, name) >= 2, name, getattr(self, name), "2 or more")
+        require_range(self, 0, 1000, "lam_p", "lam_e", "lam_m")
+        require_range(self, 0.005, 10, "tau")
+        require_range(self, 2, 9, "g_max")
+        require_range(self, 2, 16384, "words", "width")
 
     def of_base(self) -> Any:
         settings = tuple(self.base_set.split(",")) if self.base_set else ()
@@ -130,6 +128,7 @@ class SPA(Method):
         self.source_views = self.base.source_views
         self.target_views = self.base.target_views or (WEAK,)
         self.refresh_every = self.base.refresh_every or sizes.steps
+        self.training_only = tuple(f"base.{name}" for name in self.base.training_only)
         self._seen: list[Tensor] = []  # word logits of the images the base looked at
 
     def features(self, images: Tensor) -> Tensor:

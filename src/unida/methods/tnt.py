@@ -22,7 +22,6 @@ and its results are no reproduction of the paper's. Chosen here, with the switch
 * The verdict is unknown from u = δ on (the words are u > δ): a score of zero rejects here.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,7 +39,7 @@ from unida.losses import (
     multi_sample_contrast,
     uncertainty,
 )
-from unida.methods.base import About, Method
+from unida.methods.base import About, Method, at_most, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import Neck
 from unida.models.layers import MemoryBank
@@ -58,7 +57,7 @@ class TNTConfig:
         form: of the evidential loss on the source.
         anneal: share of the run over which κ rises from 0 to 1.
         positives: how several positives of one anchor count.
-        k: neighbours that count, in each direction and pair of domains.
+        k: neighbours that count, in each direction and pair of domains; by default 5, if there are.
         tau: τ, temperature of the contrast.
         memory: momentum of the memories; less where the run shows an image seldom.
         ema: momentum of the running mean and deviation behind δ.
@@ -72,7 +71,7 @@ class TNTConfig:
     form: Literal["digamma", "log", "squared"] = "digamma"
     anneal: float = 0.1
     positives: Literal["log_of_sum", "mean_of_logs"] = "log_of_sum"
-    k: int = 5
+    k: int | None = None
     tau: float = 0.05
     memory: float = 0.9
     ema: float = 0.99
@@ -80,14 +79,14 @@ class TNTConfig:
     width: int = 256
 
     def __post_init__(self) -> None:
-        for name in ("lam1", "lam2", "margin"):
-            require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "0 or more")
+        require_range(self, 0, 1000, "lam1", "lam2")
+        require_range(self, 0, 1, "margin")
         for name in ("memory", "ema"):
             require(0 <= getattr(self, name) < 1, name, getattr(self, name), "from 0 to below 1")
         require(0 < self.anneal <= 1, "anneal", self.anneal, "more than 0, at most 1")
-        require(0.005 <= self.tau <= 10, "tau", self.tau, "from 0.005 to 10")
-        for name in ("k", "width"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        require_range(self, 0.005, 10, "tau")
+        require(self.k is None or self.k >= 1, "k", self.k, "none, or 1 or more")
+        require_range(self, 1, 16384, "width")
 
 
 class TNT(Method):
@@ -99,6 +98,7 @@ class TNT(Method):
     )
     Config = TNTConfig
     config: TNTConfig
+    training_only = ("source.rows", "target.rows")
     u_mean: Tensor
     u_variance: Tensor
     u_count: Tensor
@@ -107,6 +107,8 @@ class TNT(Method):
         super().__init__(config, backbone, sizes)
         self.neck = Neck(backbone.out_features, config.width)
         self.head = nn.Linear(config.width, sizes.n_classes)
+        fewest = min(sizes.n_source, sizes.n_target)
+        self.k = at_most("k", config.k, 5, fewest, "images of the smaller domain")
         self.source = MemoryBank(sizes.n_source, config.width)
         self.target = MemoryBank(sizes.n_target, config.width)
         for name in ("u_mean", "u_variance", "u_count"):  # of source images judged rightly
@@ -122,7 +124,7 @@ class TNT(Method):
         kappa = min(1.0, batch.step / (c.anneal * self.sizes.steps))
         unit, index = (F.normalize(z_s), F.normalize(z_t)), (batch.source_index, batch.target_index)
         memories = (self.source.rows, self.target.rows)
-        p, a = memory_pairs(unit, index, memories, c.k)  # P and A
+        p, a = memory_pairs(unit, index, memories, self.k)  # P and A
         mnn = multi_sample_contrast(torch.cat(unit), torch.cat(memories), p, a, c.tau, c.positives)
         y_hat, delta = alpha_t.argmax(1), self.delta()
         m, has_delta = c.margin * (delta.max() - delta.min()), (self.u_count > 0)[y_hat]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from unida.errors import require
 from unida.losses import batch_normalised, domain_loss, source_weight, target_weight
-from unida.methods.base import About, Method
+from unida.methods.base import About, Method, require_range
 from unida.models.backbone import Backbone
 from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
 from unida.types import Batch, Outputs, Sizes
@@ -52,13 +52,12 @@ class UANConfig:
     double_softmax: bool = False
 
     def __post_init__(self) -> None:
-        require(-1 <= self.w0 <= 1, "w0", self.w0, "from -1 to 1")
-        require(self.lam >= 0, "lam", self.lam, "0 or more")
-        require(self.temperature > 0, "temperature", self.temperature, "more than 0")
-        require(self.ramp > 0, "ramp", self.ramp, "more than 0")
+        require_range(self, -1, 1, "w0")
+        require_range(self, 0, 1000, "lam")
+        require_range(self, 0.01, 1000, "temperature")
+        require(0 < self.ramp <= 1000, "ramp", self.ramp, "more than 0, at most 1000")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "from 0 up to, not including, 1")
-        for name in ("width", "hidden"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        require_range(self, 1, 16384, "width", "hidden")
 
 
 class UAN(Method):

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from unida.errors import require
 from unida.losses import adaptive_filling, normalised_plan, pseudo_labels, sinkhorn
-from unida.methods.base import About, Look, Method
+from unida.methods.base import About, Look, Method, at_most, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import UnitLinear
 from unida.types import Batch, Outputs, Sizes
@@ -41,8 +41,8 @@ class UniOTConfig:
         gamma: γ, cosine above which an image looks known to the adaptive filling.
         mu: μ, how much of the class masses β is kept a step.
         tau: τ, temperature of both prototype classifiers.
-        K: target prototypes.
-        queue: target features remembered, at the most.
+        K: target prototypes; by default 50, or as many as there are target images.
+        queue: target features remembered; by default all, at most 2000. Whole batches count.
         width: of the features v.
         warm_up: steps before common classes are looked for.
         normalise_twice: apply the image statistics twice, as the released code does.
@@ -52,21 +52,21 @@ class UniOTConfig:
     gamma: float = 0.7
     mu: float = 0.7
     tau: float = 0.1
-    K: int = 50
-    queue: int = 2000
+    K: int | None = None
+    queue: int | None = None
     width: int = 256
     warm_up: int = 100
     normalise_twice: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("lam", "warm_up"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        require(-1 <= self.gamma <= 1, "gamma", self.gamma, "from -1 to 1")
-        require(0 <= self.mu <= 1, "mu", self.mu, "from 0 to 1")
-        require(0.005 <= self.tau <= 10, "tau", self.tau, "from 0.005 to 10")
-        require(self.K >= 2, "K", self.K, "2 or more")
-        for name in ("queue", "width"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        require_range(self, 0, 1000, "lam")
+        require(self.warm_up >= 0, "warm_up", self.warm_up, "0 or more")
+        require_range(self, -1, 1, "gamma")
+        require_range(self, 0, 1, "mu")
+        require_range(self, 0.005, 10, "tau")
+        require(self.K is None or self.K >= 2, "K", self.K, "none, or 2 or more")
+        require(self.queue is None or self.queue >= 1, "queue", self.queue, "none, or 1 or more")
+        require_range(self, 1, 16384, "width")
 
 
 class UniOT(Method):
@@ -79,6 +79,7 @@ class UniOT(Method):
     )
     Config = UniOTConfig
     config: UniOTConfig
+    training_only = ("queue", "queue_index")
     beta: Tensor
     queue: Tensor
     queue_index: Tensor
@@ -89,12 +90,15 @@ class UniOT(Method):
         self.projection = nn.Sequential(
             nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width)
         )
+        n_target = sizes.n_target
+        self.K = at_most("K", config.K, 50, n_target, "target images")
         self.source_prototypes = UnitLinear(width, sizes.n_classes, config.tau)  # W_s
-        self.target_prototypes = UnitLinear(width, config.K, config.tau)  # W_t
+        self.target_prototypes = UnitLinear(width, self.K, config.tau)  # W_t
         self.source_prototypes.scale_rows()
         self.target_prototypes.scale_rows()
         # Whole batches, so that step t overwrites slot t, round and round, the oldest first.
-        self.slots = max(1, min(config.queue, sizes.n_target) // sizes.batch)
+        queue = at_most("queue", config.queue, 2000, n_target, "target images")
+        self.slots = max(1, queue // sizes.batch)
         rows = self.slots * sizes.batch
         self.register_buffer("queue", torch.zeros(rows, width))
         self.register_buffer("queue_index", torch.full((rows,), -1))
@@ -130,7 +134,7 @@ class UniOT(Method):
     def _pcd(self, v: Tensor, batch: Batch) -> Tensor:
         """Private class discovery: images and their neighbours share target prototypes."""
         u = self._neighbours(v, batch.target_index)
-        fill = self._from_queue(self.config.K)
+        fill = self._from_queue(self.K)
         logits = self.target_prototypes(torch.cat([v, u, fill]))
         targets = sinkhorn(self.config.tau * logits)  # of the cosines
         (logits_v, logits_u), (q_v, q_u) = (x[: 2 * len(v)].chunk(2) for x in (logits, targets))

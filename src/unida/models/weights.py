@@ -47,8 +47,13 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     return content, {}
 
 
-def load_strictly(net: nn.Module, tensors: Mapping[str, Tensor], where: str) -> None:
-    """Fills a network from tensors of the same names and shapes, all of them or none."""
+def load_strictly(
+    net: nn.Module, tensors: Mapping[str, Tensor], where: str, assign: bool = False
+) -> None:
+    """Fills a network from tensors of the same names and shapes, all of them or none.
+
+    With `assign` the tensors become the network's own, which may be on the meta device.
+    """
     wanted = net.state_dict()
     given = {k: v for k, v in tensors.items() if k in wanted or not k.startswith(_CLASSIFIER)}
     missing = [k for k in wanted if k not in given and not k.endswith(_COUNTER)]
@@ -65,4 +70,5 @@ def load_strictly(net: nn.Module, tensors: Mapping[str, Tensor], where: str) -> 
     ]
     if faults:
         raise UserError(f"{where} does not fit this network; {'; '.join(faults)}.")
-    net.load_state_dict({k: given[k].to(v.dtype) if k in given else v for k, v in wanted.items()})
+    filled = {k: given[k].to(v.dtype) if k in given else v for k, v in wanted.items()}
+    net.load_state_dict(filled, assign=assign)

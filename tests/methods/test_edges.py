@@ -1,0 +1,106 @@
+"""The corners of every method: two classes, a batch of one, equal images, a target of one batch."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.contract.test_contract import CASES
+from tests.methods.toys import build
+from unida.bench.entries import Entry
+from unida.methods import Method
+from unida.methods.base import DomainName
+from unida.streams import stream
+from unida.types import Batch, Sizes
+
+STEPS = 6
+
+every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+class World:
+    """Two domains of random images, and a look at them."""
+
+    def __init__(self, method: Method, equal: bool = False, one_class: bool = False) -> None:
+        draws, sizes = torch.Generator().manual_seed(2), method.sizes
+        self.method, self.one_class = method, one_class
+        self.source_labels = torch.arange(sizes.n_source) % sizes.n_classes
+        self.images: dict[DomainName, Tensor] = {
+            "source": torch.rand(sizes.n_source, 3, 16, 16, generator=draws),
+            "target": torch.rand(sizes.n_target, 3, 16, 16, generator=draws),
+        }
+        if equal:
+            self.images["target"][:] = self.images["target"][0].clone()
+
+    def __call__(self, domain: DomainName) -> Tensor:
+        return self.method.backbone(self.images[domain])
+
+    def batch(self, step: int) -> Batch:
+        method, b = self.method, self.method.sizes.batch
+        source, target = (
+            torch.randperm(len(self.images[domain]), generator=stream(0, domain, step))[:b]
+            for domain in ("source", "target")
+        )
+        labels = self.source_labels[source]
+        wanted = method.extra(step, stream(0, "extra", step))
+        return Batch(
+            step=step,
+            source_views=(self.images["source"][source],) * len(method.source_views),
+            source_labels=torch.zeros_like(labels) if self.one_class else labels,
+            source_index=source,
+            target_views=(self.images["target"][target],) * len(method.target_views),
+            target_index=target,
+            extra={name: self.images[domain][index] for name, (domain, index) in wanted.items()},
+        )
+
+
+def survives(method: Method, world: World) -> None:
+    """A run as the loop makes it: losses, gradients and verdicts are finite."""
+    optimizer = torch.optim.SGD(method.parameters(), 0.01, momentum=0.9)
+    for step in range(STEPS + 1):
+        torch.manual_seed(step)
+        if method.refresh_every and (step % method.refresh_every == 0 or step == STEPS):
+            method.eval()
+            with torch.no_grad():
+                method.refresh(world, step)
+        if step == STEPS:
+            break
+        method.train()
+        batch = world.batch(step)
+        terms = method.losses(batch)
+        assert all(term.isfinite() for term in terms.values()), (step, terms)
+        optimizer.zero_grad()
+        torch.stack(list(terms.values())).sum().backward()
+        grads = [p.grad for p in method.parameters() if p.grad is not None]
+        assert all(grad.isfinite().all() for grad in grads)
+        optimizer.step()
+        with torch.no_grad():
+            method.after_step(batch)
+    method.eval()
+    with torch.inference_mode():
+        outputs = method.judge(method.predict(world.images["target"]))
+    assert outputs.probs.isfinite().all()
+    assert outputs.unknown_score.isfinite().all()
+
+
+def made(case: Entry, sizes: Sizes) -> Method:
+    method: Method = build(case.method, sizes, **dict(text.split("=") for text in case.settings))
+    return method
+
+
+@every
+def test_two_classes_and_a_target_of_one_batch(case: Entry) -> None:
+    method = made(case, Sizes(2, 8, 4, 4, STEPS))
+    survives(method, World(method))
+
+
+@every
+def test_a_batch_of_one_class(case: Entry) -> None:
+    method = made(case, Sizes(3, 12, 12, 4, STEPS))
+    survives(method, World(method, one_class=True))
+
+
+@every
+def test_target_images_that_are_all_the_same(case: Entry) -> None:
+    """No cluster but one, every neighbour as near as any other, nothing to scale by."""
+    method = made(case, Sizes(2, 8, 8, 4, STEPS))
+    survives(method, World(method, equal=True))

@@ -1,0 +1,89 @@
+"""The example of CONTRIBUTING.md is a method like any other: the contract is run on it."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import unida
+from tests.contract import test_contract as contract
+from tests.tasks import QUICK, Task
+from unida.bench.entries import Entry
+from unida.errors import UserError
+from unida.methods import METHODS, Method
+
+ROOT = Path(__file__).parents[1]
+BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(), re.DOTALL)
+
+
+@pytest.fixture
+def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The example, put where the text says: a module, and a line in `METHODS`."""
+    code, line = BLOCKS
+    key, cls = re.fullmatch(r'\s*"(\w+)": (\w+),\n', line).groups()  # type: ignore[union-attr]
+    path = tmp_path / f"{key}.py"
+    path.write_text(code)
+    spec = importlib.util.spec_from_file_location(key, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, key, module)  # where dataclasses look for types
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(METHODS, key, getattr(module, cls))
+    return str(key)
+
+
+def test_the_example_is_short_and_in_house_style(tmp_path: Path) -> None:
+    code = BLOCKS[0]
+    assert len(code.splitlines()) <= 48
+    path = tmp_path / "example.py"
+    path.write_text(code)
+    config = f"--config={ROOT / 'pyproject.toml'}"
+    for command in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, "--no-cache", config, str(path)],
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_example_adapts(digits: Task, out: Path, name: str) -> None:
+    model = unida.adapt(digits.source, digits.target, out, method=name, **QUICK)
+    assert isinstance(model.method, Method)
+    assert all(np.isfinite(line["loss"]) for line in contract.lines(out))
+    image = next(digits.target.rglob("*.png"))
+    assert unida.load(out, "cpu").predict(image) == model.predict(image)
+
+
+def test_the_example_keeps_the_contract(
+    digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    case = Entry(name, name)
+    contract.test_losses_stay_finite_and_a_run_is_complete(digits, tmp_path / "a", case)
+    contract.test_every_parameter_gets_a_gradient(digits, tmp_path / "b", case)
+    contract.test_two_runs_of_one_seed_are_identical(digits, tmp_path / "c", case)
+    contract.test_killed_and_resumed_equals_uninterrupted(digits, tmp_path / "d", case, monkeypatch)
+    contract.test_one_image_can_be_judged_or_the_method_says_why_not(
+        digits, tmp_path / "e", case, monkeypatch
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"lam": -1}, "lam is -1.0; allowed: from 0 to 1000."),
+        ({"p0": "nan"}, "p0 is nan; allowed: from 0 to 1."),
+        ({"tau": 1}, "a setting of entmin is 'tau'; allowed: lam, p0."),
+    ],
+)
+def test_a_bad_setting_of_the_example_is_one_sentence(
+    digits: Task, out: Path, name: str, settings: dict[str, object], sentence: str
+) -> None:
+    with pytest.raises(UserError) as error:
+        unida.adapt(digits.source, digits.target, out, method=name, settings=settings, **QUICK)
+    assert str(error.value) == sentence
