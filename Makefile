@@ -10,8 +10,8 @@ demo: .venv/demo.stamp
 # Every method on the demo's digits, both ways, three seeds: about an hour on two cores.
 methods-demo: .venv/demo.stamp
 	$(BIN)/unida bench digits --methods all,ablation,spa-ovanet --seeds 3 --at-once 2 --out runs/methods-demo
-	cp runs/methods-demo/results.jsonl benchmarks/results/digits/
-	$(BIN)/unida table benchmarks/results/digits --full --out benchmarks/results/digits
+	cp runs/methods-demo/results.jsonl benchmarks/digits/
+	$(BIN)/unida table benchmarks/digits --full --format all --out benchmarks/digits
 
 test: .venv/dev.stamp
 	$(BIN)/ruff check src tests benchmarks

@@ -15,7 +15,7 @@ import numpy as np
 from unida.reject import mixture
 
 HERE = Path(__file__).parent
-PREDICTIONS = HERE / "results" / "office_home" / "predictions-clipart-real_world-san-0.csv"
+PREDICTIONS = HERE / "office_home" / "search" / "predictions-clipart-real_world-san-0.csv"
 PICTURE = HERE.parent / "docs" / "unknown-scores.svg"
 N_SHARED = 10  # the first ten classes by name are shared in the UNDA protocol
 
@@ -46,7 +46,6 @@ def main() -> None:
     axes.spines[["top", "right"]].set_visible(False)
     PICTURE.parent.mkdir(exist_ok=True)
     figure.savefig(PICTURE, metadata={"Date": None})
-    figure.savefig("/tmp/picture.png", dpi=80)
 
 
 if __name__ == "__main__":

@@ -4,18 +4,20 @@ python benchmarks/readme.py
 """
 
 import re
+from itertools import dropwhile, takewhile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-RESULTS = ROOT / "benchmarks" / "results"
+RESULTS = ROOT / "benchmarks"
 
 
 def render(text: str) -> str:
     """The README's text with every table as its results file has it now."""
 
     def table(match: re.Match[str]) -> str:
-        lines = (RESULTS / match[1]).read_text().splitlines()
-        rows = [line for line in lines if line.startswith("|")]
+        lines = iter((RESULTS / match[1]).read_text().splitlines())
+        after = dropwhile(lambda line: not line.startswith("|"), lines)
+        rows = takewhile(lambda line: line.startswith("|"), after)  # the first table of the file
         return "\n".join([f"<!-- table: {match[1]} -->", *rows, "<!-- end -->"])
 
     return re.sub(r"<!-- table: (\S+) -->.*?<!-- end -->", table, text, flags=re.DOTALL)

@@ -156,9 +156,10 @@ def methods_command(args: list[str]) -> None:
 
 
 def data_command(args: list[str]) -> None:
-    if args[:1] != ["check"]:
+    words = ["check", *args] if args[:1] in (["-h"], ["--help"]) else args
+    if words[:1] != ["check"]:
         raise UserError("unida data has one command: unida data check NAME --root FOLDER.")
-    run_data_check(_parse(DataCheck, "data check", args[1:]))
+    run_data_check(_parse(DataCheck, "data check", words[1:]))
 
 
 def bench_command(args: list[str]) -> None:

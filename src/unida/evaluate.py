@@ -37,7 +37,7 @@ def score_batches(
         )
     )
     return Scored(
-        probs=whole.probs.double().cpu().numpy(),
-        unknown_score=whole.unknown_score.double().cpu().numpy(),
+        probs=whole.probs.cpu().double().numpy(),
+        unknown_score=whole.unknown_score.cpu().double().numpy(),
         features=whole.features.float().cpu().numpy(),
     )

@@ -28,7 +28,7 @@ from unida.reject import Rule, decide, pick_rule
 from unida.runs import RunFolder, write_file
 from unida.types import Prediction, Scored, Sizes
 
-FORMAT = 1
+FORMAT = 2
 
 OneImage = str | Path | Image.Image
 Images = Sequence[OneImage] | OneImage

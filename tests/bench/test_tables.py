@@ -454,8 +454,36 @@ def test_the_command_prints_markdown_and_reads_notes(
     assert printed.startswith("## digits, UNDA")
     assert "under its own rule): too few steps" in printed
     (tmp_path / "notes.toml").write_text("san = 1")
-    with pytest.raises(UserError, match=r"notes.toml cannot be used"):
+    with pytest.raises(UserError, match=r"notes, searched"):
         run_table(TableCommand(tmp_path, full=True))
+    for bad in ("notes = 1", "searched = [1]", 'searched = ["Art"]', "["):
+        (tmp_path / "notes.toml").write_text(bad)
+        with pytest.raises(UserError, match=r"notes.toml cannot be used"):
+            run_table(TableCommand(tmp_path, full=True))
+
+
+def test_tasks_that_settings_were_chosen_on_are_marked_and_left_out_of_an_average(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = office()
+    tasks = list(dict.fromkeys((r.source, r.target) for r in runs))
+    write(tmp_path, runs)
+    source, target = tasks[0]
+    (tmp_path / "notes.toml").write_text(f'searched = [["{source}", "{target}"]]')
+    run_table(TableCommand(tmp_path))
+    printed = capsys.readouterr().out
+    header, _, row = [line.split("|") for line in printed.splitlines() if line[:1] == "|"][:3]
+    names = [cell.strip() for cell in header]
+    assert sum(name.endswith("‡") for name in names) == 1
+    cells = dict(zip(names, (cell.strip() for cell in row), strict=True))
+    held_out = [
+        100 * (r.rules[cells["rule"]].scores["h"] or 0.0)
+        for r in runs
+        if (r.source, r.target) != tasks[0]
+    ]
+    mean = sum(held_out) / len(held_out)
+    assert float(cells["Avg held out"].split(" ")[0]) == pytest.approx(mean, abs=0.06)
+    assert "‡ Settings were chosen with this task's target labels" in printed
 
 
 def test_all_formats_want_a_folder(tmp_path: Path) -> None:

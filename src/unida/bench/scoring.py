@@ -213,10 +213,17 @@ def _made_with(model: Model, config: RunConfig) -> dict[str, str]:
         "commit": _commit(),
         "torch": torch.__version__,
         "python": platform.python_version(),
-        "precision": str(pick_dtype(config.precision, model.device) or "float32"),
+        "precision": _precision(config, model.device),
         "device": torch.cuda.get_device_name(model.device) if cuda else platform.machine(),
         "cores": str(os.cpu_count()),
     }
+
+
+def _precision(config: RunConfig, device: torch.device) -> str:
+    """What `auto` came to."""
+    if config.precision != "auto":
+        return config.precision
+    return "bf16" if pick_dtype("auto", device) else "fp32"
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 import sys
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -48,8 +48,9 @@ class TableCommand:
     """
 
     results: Annotated[Path, tyro.conf.Positional]
-    """Folder of `unida bench`, or a .jsonl file of results. A notes.toml beside them with lines
-    ENTRY = "text" under [notes] explains rows of the full form."""
+    """Folder of `unida bench`, or a .jsonl file of results. A notes.toml beside them explains rows
+    of the full form by lines ENTRY = "text" under [notes], and names tasks whose target labels
+    chose settings by a line searched = [["Art", "Product"]]."""
     out: Path | None = None
     """Folder for tables.md, tables.tex and tables.csv; standard output if left out."""
     format: Literal["md", "tex", "csv", "all"] = "md"
@@ -77,11 +78,11 @@ def run_table(given: TableCommand) -> None:
     """Writes the tables to files or to standard output."""
     require(given.format != "all" or given.out is not None, "format", "all", "with --out FOLDER")
     results = read_results(given.results)
+    notes = read_notes(given.results)
     if given.full:
-        notes = read_notes(given.results)
-        tables = full_tables(results, rule=given.rule, oracle=given.oracle, notes=notes)
+        tables = full_tables(results, rule=given.rule, oracle=given.oracle, notes=notes.by_entry)
     else:
-        style = PaperStyle(given.metric, given.rule, given.oracle, given.published)
+        style = PaperStyle(given.metric, given.rule, given.oracle, given.published, notes.searched)
         tables = paper_tables(results, style)
     formats = list(FORMATS) if given.format == "all" else [given.format]
     for name in formats:
@@ -125,15 +126,31 @@ def full_tables(
     return [full_table(g.results, rule=rule, oracle=oracle, notes=notes) for g in groups]
 
 
-def read_notes(results: Path) -> dict[str, str]:
-    """What notes.toml beside the results says, by entry; nothing where there is none."""
+@dataclass(frozen=True)
+class Notes:
+    """What people have to say about results.
+
+    Attributes:
+        by_entry: explanations of rows.
+        searched: tasks, as (source, target), whose target labels chose settings.
+    """
+
+    by_entry: dict[str, str] = field(default_factory=dict)
+    searched: frozenset[tuple[str, str]] = frozenset()
+
+
+def read_notes(results: Path) -> Notes:
+    """What notes.toml beside the results says; nothing where there is none."""
     file = (results if results.is_dir() else results.parent) / "notes.toml"
     if not file.exists():
-        return {}
+        return Notes()
     try:
-        notes = tomllib.loads(file.read_text())["notes"]
-        return {str(entry): str(text) for entry, text in notes.items()}
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        content = tomllib.loads(file.read_text())
+        searched = frozenset((source, target) for source, target in content.pop("searched", []))
+        by_entry = {str(entry): str(text) for entry, text in content.pop("notes", {}).items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(
             f'{file} cannot be used ({error!r}): it wants lines ENTRY = "text" under [notes].'
         ) from None
+    require(not content, f"a key of {file}", ", ".join(content), "notes, searched")
+    return Notes(by_entry, searched)

@@ -39,12 +39,15 @@ class PaperStyle:
         rule: a reject rule, or `both` for all that were recorded.
         oracle: adds the H of the best step by target labels.
         published: adds the published number of every task, and methods that were only published.
+        searched: tasks, as (source, target), whose target labels chose settings; they are marked,
+            and an average without them is added.
     """
 
     metric: str = "h"
     rule: str = "both"
     oracle: bool = False
     published: bool = False
+    searched: frozenset[tuple[str, str]] = frozenset()
 
     def __post_init__(self) -> None:
         require(self.metric in METRICS, "metric", self.metric, ", ".join(METRICS))
@@ -71,6 +74,12 @@ class _Builder:
         self.printed = group.table if style.metric == "h" else None
         self.per_task = style.published and self.printed is not None
         self.many = len(group.tasks) > 1
+        self.searched = {
+            task
+            for line in group.lines
+            for task, runs in line.runs.items()
+            if any((run.source, run.target) in style.searched for run in runs.values())
+        }
         self.records: list[Record] = []
 
     def table(self) -> Table:
@@ -91,8 +100,10 @@ class _Builder:
     def _columns(self) -> tuple[str, ...]:
         columns = ["method", "rule"]
         for task in self.group.shown:
-            columns += [task, f"{task} published†"] if self.per_task else [task]
+            columns.append(f"{task}‡" if task in self.searched else task)
+            columns += [f"{task} published†"] if self.per_task else []
         columns += ["Avg"] if self.many else []
+        columns += ["Avg held out"] if self.searched else []
         if self.printed and (self.many or not self.per_task):
             columns.append("Avg published†" if self.many else "published†")
         columns += ["Avg H oracle" if self.many else "H oracle"] if self.oracle else []
@@ -117,6 +128,9 @@ class _Builder:
             cells.append(in_percent(mean, self.usual))
             if mean:
                 self.records.append(record(line, "Avg", rule, self.metric, mean))
+        if self.searched:
+            held_out = [task for task in self.group.tasks if task not in self.searched]
+            cells.append(in_percent(average(line, held_out, measure), self.usual))
         if self.printed and (self.many or not self.per_task):
             cells.append(row.get("Avg", "–"))
         return (*cells, self._oracle(line, rule)) if self.oracle else tuple(cells)
@@ -147,7 +161,7 @@ class _Builder:
             cells = [f"{name} (published only)", "own"]
             for task in self.group.shown:
                 cells += ["–", numbers[task]]
-            cells += ["–", numbers["Avg"]] if self.many else []
+            cells += ["–", *(["–"] if self.searched else []), numbers["Avg"]] if self.many else []
             rows.append((*cells, "–") if self.oracle else tuple(cells))
         return rows
 
@@ -162,6 +176,8 @@ class _Builder:
         yield from footers.footer(self.group, lines)
         yield from footers.other_counts(rows, self.usual)
         yield from footers.incomplete(lines, self.group.tasks)
+        if self.searched:
+            yield footers.SEARCHED
         if self.oracle:
             is_there = any(run.oracle for line in lines for run in line.all_runs())
             yield footers.ORACLE if is_there else NO_ORACLE

@@ -1,0 +1,70 @@
+"""The researcher's way: a bench on the demo's data, killed and resumed, to tables and figures."""
+
+import csv
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from tests.bench.benches import start, wait_for
+from unida.bench.results import read_results
+from unida.cli import main
+
+STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """3 methods × 2 tasks × 2 seeds; the bench and its runs were killed on the way."""
+    out = tmp_path_factory.mktemp("digits") / "results"
+    command = [
+        *("bench", "digits", "--methods", "source_only,ovanet,san", "--seeds", "2"),
+        *("--at-once", "2", "--out", str(out)),
+        *("--option", f"steps={STEPS}", "log_every=4", "checkpoint_every=4", "device=cpu"),
+    ]
+    bench = start(command)
+    wait_for(lambda: len(list(out.glob("runs/*/result.json"))) >= 2, seconds=300)
+    os.killpg(bench.pid, signal.SIGKILL)
+    bench.wait()
+    before = {file: file.stat().st_mtime_ns for file in out.glob("runs/*/result.json")}
+    assert 2 <= len(before) < 12
+    assert main(command) == 0
+    assert {file: file.stat().st_mtime_ns for file in before} == before  # none was done again
+    return out
+
+
+def test_all_runs_are_there_and_only_those(results: Path) -> None:
+    found = {(r.entry, r.source, r.target, r.seed) for r in read_results(results)}
+    tasks = (("mnist", "uci"), ("uci", "mnist"))
+    entries = ("source_only", "ovanet", "san")
+    assert found == {(e, *task, seed) for e in entries for task in tasks for seed in (0, 1)}
+    assert len(list((results / "runs").iterdir())) == 12
+
+
+def test_the_table_has_means_over_seeds_and_says_how_it_was_made(
+    results: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["table", str(results)]) == 0
+    shown = capsys.readouterr().out
+    for word in ("mnist → uci", "Avg", "±", "Last step", f"steps {STEPS}", "small_cnn", "commit"):
+        assert word in shown
+    h = {r.entry: [] for r in read_results(results)}
+    for r in read_results(results):
+        if r.source == "mnist":
+            h[r.entry].append(100 * (r.rules["own"].scores["h"] or 0.0))
+    for entry, (first, second) in h.items():
+        row = next(x for x in shown.splitlines() if x.startswith(f"| {entry} | own |"))
+        assert f"{(first + second) / 2:.1f} ± {abs(first - second) / 2**0.5:.1f}" in row
+    assert main(["table", str(results), "--format", "all", "--full", "--out", str(results)]) == 0
+    assert {f.suffix for f in results.glob("tables.*")} == {".md", ".tex", ".csv"}
+
+
+def test_the_figures_come_with_their_data(results: Path) -> None:
+    assert main(["figure", str(results)]) == 0
+    for kind in ("tsne", "curves", "scores"):
+        name = results / "figures" / f"{kind}-digits-unda"
+        for suffix in (".png", ".svg"):
+            assert name.with_suffix(suffix).stat().st_size > 5000
+        with name.with_suffix(".csv").open(newline="") as file:
+            assert len(list(csv.DictReader(file))) > 10
