@@ -146,12 +146,12 @@ def demo_command(args: list[str]) -> None:
 def methods_command(args: list[str]) -> None:
     _parse(Methods, "methods", args)
     table = Table()
-    for name in ("method", "venue", "unknown if", "from"):
-        table.add_column(name)
+    for name in ("method", "paper", "venue", "unknown if", "from"):
+        table.add_column(name, no_wrap=name in ("method", "venue", "from"))
     for name, method in METHODS.items():
         about = method.about
         rule = about.rule + (" (transductive)" if about.transductive else "")
-        table.add_row(name, about.venue, rule, about.spec)
+        table.add_row(name, about.paper, about.venue, rule, about.spec)
     Console().print(table)
 
 

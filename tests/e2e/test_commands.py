@@ -13,6 +13,7 @@ import unida
 from tests.images import read_csv
 from tests.tasks import QUICK, Task
 from unida.cli import COMMANDS, main
+from unida.methods import METHODS
 from unida.model import Model
 
 Capture = pytest.CaptureFixture[str]
@@ -171,6 +172,18 @@ def test_help_says_how_with_an_example(command: str, capfd: Capture) -> None:
     shown = capfd.readouterr().out
     assert f"unida {command}" in shown
     assert "Example" in shown
+
+
+def test_the_methods_are_listed_with_paper_year_rule_and_origin(capfd: Capture) -> None:
+    assert main(["methods"]) == 0
+    shown = capfd.readouterr().out
+    for name, method in METHODS.items():
+        (row,) = [line for line in shown.splitlines() if f" {name} " in line]
+        assert method.about.venue in row
+        assert method.about.spec in row
+        assert method.about.paper.split()[0] in row
+    reconstructed = [n for n, m in METHODS.items() if m.about.spec == "reconstruction"]
+    assert reconstructed == ["gate", "spa", "tnt"]
 
 
 def test_the_demo_runs_from_start_to_table(tmp_path: Path, capfd: Capture) -> None:

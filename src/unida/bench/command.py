@@ -210,7 +210,7 @@ def progress_table(jobs: list[Job], folder: ResultsFolder, seconds_left: float |
     """Methods down, tasks across: how many runs of each are done, running and failed."""
     states = {job.name: folder.state(job) for job in jobs}
     count = Counter(states.values())
-    left = "" if seconds_left is None else f", about {_in_words(seconds_left)} left"
+    left = "" if not seconds_left else f", about {_in_words(seconds_left)} left"
     caption = ", ".join(f"{n} {state}" for state, n in sorted(count.items())) + left
     tasks = list(dict.fromkeys((job.source, job.target) for job in jobs))
     table = Table("method", caption=caption)
@@ -232,5 +232,7 @@ def _cell(count: Counter[str], total: int) -> str:
 
 
 def _in_words(seconds: float) -> str:
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+    for unit, length in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f} {unit}"
+    return f"{seconds:.0f} s"
