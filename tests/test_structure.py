@@ -15,7 +15,8 @@ ROOMS = (
     "data", "views",  # images → batches
     "losses", "models", "methods",  # batches → losses, images → outputs
     "metrics", "reject",  # arrays → numbers, scores → verdicts
-    "devices", "evaluate", "runs", "train", "model", "assess", "selection",  # the way of a run
+    "devices", "embeddings", "evaluate", "runs", "train", "model",  # the way of a run
+    "assess", "selection",  # how good it is
     "console", "adaptation", "demo", "bench", "cli",  # what a user calls
 )  # fmt: skip
 """A file may import from its own room and from those before it."""

@@ -14,6 +14,7 @@ from unida.console import display, say
 from unida.data.domain import Domain, load_domains
 from unida.data.samples import Samples, read_source, read_unlabelled
 from unida.devices import pick_device, pick_dtype
+from unida.embeddings import embed
 from unida.errors import UserError, require, shorten
 from unida.evaluate import score_images
 from unida.methods import METHODS, Method
@@ -72,8 +73,15 @@ def run_adaptation(config: RunConfig, resume: bool = False, watch: Watch | None 
         domains = load_domains(config, device, samples, progress.decoding)
         source, target = domains["source"], domains["target"]
         _check_classes(source.samples)
-        batches = Batches(source, target, config)
         method = _build_method(config, backbone, source, target)
+        if config.frozen:
+            source = embed(
+                source, backbone, method.source_views, config, progress.embedding("source")
+            )
+            target = embed(
+                target, backbone, method.target_views, config, progress.embedding("target")
+            )
+        batches = Batches(source, target, config)
         run.begin(config, {"method": dataclasses.asdict(method.config)})
         skipped = [s for domain in domains.values() for s in domain.samples.skipped]
         run.write_skipped(skipped)

@@ -51,6 +51,11 @@ class RunConfig:
     """Learning rate of the heads at the first step; it decays by the inverse rule."""
     backbone_lr: float | None = None
     """Learning rate of the backbone as a factor of lr: by default 0.1 with weights, 1 without."""
+    frozen: bool = False
+    """Leave the backbone as it is: embed every image once and train the heads on that. For
+    machines without a GPU, and for backbones that are better left alone."""
+    frozen_views: int = 4
+    """With --frozen: augmented views kept of each image, beside the plain one."""
     momentum: float = 0.9
     """Nesterov momentum."""
     weight_decay: float = 5e-4
@@ -83,6 +88,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch", 2), ("image_size", 8), ("log_every", 1)):
             require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
+        require(self.frozen_views >= 1, "frozen_views", self.frozen_views, "1 or more")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "1 or more")
         for name in ("lr", "memory_gb"):
             value = getattr(self, name)

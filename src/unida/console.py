@@ -34,7 +34,14 @@ class Display:
 
     def decoding(self, name: str) -> Callback:
         """A bar for reading the images of one domain."""
-        task = self.progress.add_task(f"reading {name}", total=None, note="")
+        return self._counting(f"reading {name}")
+
+    def embedding(self, name: str) -> Callback:
+        """A bar for showing the images of one domain to a frozen backbone."""
+        return self._counting(f"embedding {name}")
+
+    def _counting(self, title: str) -> Callback:
+        task = self.progress.add_task(title, total=None, note="")
 
         def update(done: int, total: int) -> None:
             self.progress.update(task, completed=done, total=total)

@@ -57,13 +57,16 @@ def make_view(view: View, images: Tensor, size: int, draws: Generator) -> Tensor
 
     Args:
         view: what to do.
-        images: uint8 (B, 3, S, S), S ≥ size.
+        images: uint8 (B, 3, S, S), S ≥ size; or the embeddings of a frozen backbone, float
+            (B, 1 + V, D), the plain view first.
         size: side of the result.
         draws: source of all randomness; a CPU generator.
 
     Returns:
-        Float (B, 3, size, size) in [0, 1].
+        Float (B, 3, size, size) in [0, 1]; or one embedding of each image, (B, D).
     """
+    if images.is_floating_point():
+        return _stored(view, images, draws)
     pixels = images.float() / 255
     if view.crop == "centre" and not view.flip:
         corner = (images.shape[-1] - size) // 2
@@ -74,6 +77,15 @@ def make_view(view: View, images: Tensor, size: int, draws: Generator) -> Tensor
     if any(view.jitter):
         cut = _recolour(cut, view, draws)
     return cut
+
+
+def _stored(view: View, embeddings: Tensor, draws: Generator) -> Tensor:
+    """The plain view's embedding, or that of any of the augmented views."""
+    if view == PLAIN:
+        return embeddings[:, 0]
+    n, variants = embeddings.shape[:2]
+    picked = torch.randint(1, variants, (n,), generator=draws).to(embeddings.device)
+    return embeddings[torch.arange(n, device=embeddings.device), picked]
 
 
 def _boxes(view: View, n: int, side: int, size: int, draws: Generator) -> Tensor:

@@ -26,11 +26,13 @@ from unida.data.domain import Domain, load_domains
 from unida.data.protocols import TaskFiles, load_protocol
 from unida.data.samples import Samples, read_labelled
 from unida.devices import pick_device, pick_dtype
+from unida.embeddings import embed
 from unida.evaluate import score_images
 from unida.methods import Method
 from unida.model import Model
 from unida.reject import Rule, fit_rules
 from unida.types import IntArray, Scored
+from unida.views import View
 
 SOURCE_SAMPLE = 2000
 """Source images whose features are kept for pictures."""
@@ -54,21 +56,21 @@ class Oracle:
 
     def __init__(self, task: TaskFiles, config: RunConfig, folder: Path) -> None:
         self.task, self.config, self.file = task, config, folder / "oracle.jsonl"
+        self._target: Domain | None = None
 
     def __call__(self, step: int, method: Method) -> None:
-        device = next(method.parameters()).device
+        if self._target is None:
+            samples = read_labelled(self.task.target)
+            self._target = _load(self.config, samples, method, method.target_views)
+        target = self._target
         dtype, method.backbone.dtype = method.backbone.dtype, None
-        scored = score_images(method, self._target.pixels, self.config.image_size, device)
+        scored = score_images(method, target.pixels, self.config.image_size, target.device)
         method.backbone.dtype = dtype
-        truth = truth_of(self._target.samples, self.task)
+        truth = truth_of(target.samples, self.task)
         rules = fit_rules(scored.unknown_score)
         h = {name: score_rule(scored, rule, truth.labels).h for name, rule in rules.items()}
         with self.file.open("a") as file:
             file.write(json.dumps({"step": step, "h": h}) + "\n")
-
-    @functools.cached_property
-    def _target(self) -> Domain:
-        return _load(self.config, read_labelled(self.task.target))
 
     def best(self) -> dict[str, dict[str, float]]:
         """The best H of any checkpoint and its step, by rule; a resumed run repeats a line."""
@@ -84,7 +86,7 @@ def score_run(
     model: Model, job: Job, config: RunConfig, task: TaskFiles, oracle: Oracle | None
 ) -> tuple[Result, Arrays]:
     """Scores the last step of a run under every rule."""
-    target = _load(config, read_labelled(task.target))
+    target = _load(config, read_labelled(task.target), model.method, model.method.target_views)
     scored = score_images(model.method, target.pixels, config.image_size, model.device)
     truth = truth_of(target.samples, task)
     unknown = len(task.known_classes)
@@ -150,12 +152,15 @@ def _under(rule: Rule, scored: Scored, labels: IntArray, task: TaskFiles, nmi: f
     )
 
 
-def _load(config: RunConfig, samples: Samples) -> Domain:
-    def quietly(done: int, total: int) -> None:
-        """Nothing to show: the pixels are cached, or few."""
-
+def _load(config: RunConfig, samples: Samples, method: Method, views: tuple[View, ...]) -> Domain:
+    """Images as the run saw them; a frozen run's embeddings are there already."""
     device = pick_device(config.device)
-    return load_domains(config, device, {"images": samples}, lambda name: quietly)["images"]
+    domain = load_domains(config, device, {"images": samples}, lambda name: _quietly)["images"]
+    return embed(domain, method.backbone, views, config, _quietly) if config.frozen else domain
+
+
+def _quietly(done: int, total: int) -> None:
+    """Nothing to show: the pixels are cached, or few."""
 
 
 def _source_sample(
@@ -163,11 +168,14 @@ def _source_sample(
 ) -> tuple[int, tuple[IntArray, npt.NDArray[np.float32]]]:
     """How many source images there are; labels and features of some, evenly spaced."""
     samples = read_labelled(task.source)
-    keep = np.unique(np.linspace(0, len(samples) - 1, SOURCE_SAMPLE).astype(np.int64))
-    domain = _load(config, samples.keep(keep, ()))
+    n = len(samples)
+    keep = np.unique(np.linspace(0, n - 1, SOURCE_SAMPLE).astype(np.int64))
+    if not config.frozen:  # embeddings are looked up by the whole domain
+        samples = samples.keep(keep, ())
+    domain = _load(config, samples, model.method, model.method.source_views)
     scored = score_images(model.method, domain.pixels, config.image_size, model.device)
     assert domain.samples.labels is not None
-    return len(samples), (domain.samples.labels, scored.features)
+    return n, (domain.samples.labels, scored.features)
 
 
 def _arrays(

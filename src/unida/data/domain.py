@@ -44,18 +44,25 @@ def load_domains(
         progress: called with a domain's name, gives its progress callback.
     """
     size = config.pixel_size
-    folder = Path(config.cache_dir) if config.cache_dir else default_cache_dir()
+    folder = cache_folder(config)
     needed = sum(len(samples) for samples in named_samples.values()) * 3 * size * size
     mode = choose_cache(config.cache, needed, config.memory_gb, folder)
     domains = {}
     for name, samples in named_samples.items():
         samples, pixels = _load_pixels(samples, size, mode, folder, progress(name))
-        if isinstance(pixels, ArrayStore) and device.type == "cuda" and _fits_on(device, needed):
-            pixels = pixels.to(device)
+        if isinstance(pixels, ArrayStore):
+            pixels = on_device(pixels, device)
         domains[name] = Domain(samples, pixels, device)
     return domains
 
 
-def _fits_on(device: torch.device, n_bytes: int) -> bool:
+def cache_folder(config: RunConfig) -> Path:
+    return Path(config.cache_dir) if config.cache_dir else default_cache_dir()
+
+
+def on_device(store: ArrayStore, device: torch.device) -> ArrayStore:
+    """The store on a GPU, if it fits there comfortably; as it is elsewhere."""
+    if device.type != "cuda":
+        return store
     free, _ = torch.cuda.mem_get_info(device)
-    return n_bytes < 0.25 * free
+    return store.to(device) if store.array.nbytes < 0.15 * free else store

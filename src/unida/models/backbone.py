@@ -24,6 +24,8 @@ NAMES = ("small_cnn", *PLANS, *(f"{name}-v1" for name in PLANS), "hf:…", "timm
 class Backbone(nn.Module):
     """A network with its input normalisation and arithmetic: (B, 3, H, W) in [0, 1] → (B, D).
 
+    What is (B, D) already, the stored embeddings of a frozen backbone, it hands on.
+
     It computes in `dtype` where one is set and always answers in float32, so heads and losses
     need not know.
 
@@ -47,10 +49,14 @@ class Backbone(nn.Module):
         self.dtype: torch.dtype | None = None
 
     def forward(self, images: Tensor) -> Tensor:
+        if images.ndim == 2:  # embedded already: the backbone is frozen
+            return images
         return self._compute(self.net, self._normalised(images))
 
     def middle(self, images: Tensor) -> Tensor:
         """A map of the network's middle, (B, C, h, w), for methods that look at parts of images."""
+        if images.ndim == 2:
+            raise UserError("This method looks into the backbone: leave --frozen out.")
         require(hasattr(self.net, "middle"), "backbone", type(self.net).__name__, "one of our own")
         return self._compute(cast(Any, self.net).middle, self._normalised(images))
 
