@@ -17,7 +17,7 @@ test: .venv/dev.stamp
 	$(BIN)/ruff check src tests benchmarks
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 venv: .venv/dev.stamp
 

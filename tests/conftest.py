@@ -1,5 +1,6 @@
 """Fixtures that many tests share."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,8 @@ from PIL import Image
 from tests.tasks import Task
 from unida.data.digits import uci
 
-torch.set_num_threads(2)
+# Two processes share the tests where they are run in parallel (make test).
+torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
 
 @pytest.fixture(scope="session")

@@ -1,10 +1,14 @@
 """A folder of results, which several processes and machines may work on at once.
 
-runs/NAME/      a run folder with result.json and scores.npz
-failed/NAME.json  why a run failed; gone once it has a result
-tasks/…         the image lists of the tasks
-logs/NAME.log   what a run said
-locks/NAME      held while a run is worked on; the system lets go of it if the holder dies
+    runs/NAME         a run folder with result.json and scores.npz
+    failed/NAME.json  why a run failed; gone once it has a result
+    tasks/            image lists of the tasks
+    cache/            decoded images, shared by the runs; may be removed when all is done
+    logs/NAME.log     what a run said
+    locks/NAME        held while a run is worked on; the system lets go of it if the holder dies
+    results.jsonl     all results, a line each
+
+NAME is that of a job: a few words and a hash of its configuration.
 """
 
 import fcntl

@@ -59,7 +59,7 @@ def work(job: Job, places: Places) -> bool:
 
 def _run(job: Job, folder: ResultsFolder, places: Places) -> None:
     task = _task_files(job, folder, places)
-    config = job.config(task.source, task.target, folder.run(job).absolute())
+    config = _cached(job.config(task.source, task.target, folder.run(job).absolute()), folder)
     run = RunFolder(config.out)
     _drop_if_moved(run, config)
     oracle = Oracle(task, config, run.path) if job.oracle else None
@@ -85,6 +85,13 @@ def _task_files(job: Job, folder: ResultsFolder, places: Places) -> TaskFiles:
             label_noise=job.label_noise,
             noise_seed=job.seed,
         )
+
+
+def _cached(config: RunConfig, folder: ResultsFolder) -> RunConfig:
+    """Unless told otherwise, runs share their decoded images, in a folder beside the results."""
+    mode = "disk" if config.cache == "auto" else config.cache
+    cache_dir = config.cache_dir or str((folder.path / "cache").absolute())
+    return dataclasses.replace(config, cache=mode, cache_dir=cache_dir)
 
 
 def _drop_if_moved(run: RunFolder, config: RunConfig) -> None:
