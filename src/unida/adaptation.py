@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from unida import team
 from unida.config import RunConfig, from_mapping, parse_settings, to_settings
 from unida.console import display, say
 from unida.data.domain import Domain, load_domains
@@ -65,22 +66,23 @@ def run_adaptation(config: RunConfig, resume: bool = False, watch: Watch | None 
     if resume and run.done.exists():
         say(f"{run.path} is finished already.")
         return load(run.path, config.device)
-    run.refuse_if_taken(config, resume)
     device = pick_device(config.device)
+    team.join(device)
+    if team.is_first():
+        run.refuse_if_taken(config, resume)
     samples = {"source": read_source(config.source), "target": read_unlabelled(config.target)}
     backbone = _build_backbone(config)  # before the images: a missing file is found at once
     with display() as progress:
-        domains = load_domains(config, device, samples, progress.decoding)
+        with team.first_on_each_machine():
+            domains = load_domains(config, device, samples, progress.decoding)
         source, target = domains["source"], domains["target"]
         _check_classes(source.samples)
         method = _build_method(config, backbone, source, target)
         if config.frozen:
-            source = embed(
-                source, backbone, method.source_views, config, progress.embedding("source")
-            )
-            target = embed(
-                target, backbone, method.target_views, config, progress.embedding("target")
-            )
+            with team.first_on_each_machine():
+                said = progress.embedding
+                source = embed(source, backbone, method.source_views, config, said("source"))
+                target = embed(target, backbone, method.target_views, config, said("target"))
         batches = Batches(source, target, config)
         run.begin(config, {"method": dataclasses.asdict(method.config)})
         skipped = [s for domain in domains.values() for s in domain.samples.skipped]

@@ -12,7 +12,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from unida import __version__
+from unida import __version__, team
 from unida.adaptation import run_adaptation
 from unida.assess import assess, to_json
 from unida.bench.command import Bench, run_bench
@@ -24,6 +24,7 @@ from unida.console import say
 from unida.data.check import DataCheck, run_data_check
 from unida.data.samples import Skipped
 from unida.demo import Demo, run_demo
+from unida.devices import pick_device
 from unida.errors import UserError
 from unida.methods import METHODS
 from unida.model import load
@@ -104,6 +105,7 @@ def adapt_command(args: list[str]) -> None:
 def predict_command(args: list[str]) -> None:
     given = _parse(Predict, "predict", args)
     skipped: list[Skipped] = []
+    team.join(pick_device(given.device))
     predictions = load(given.run, given.device).predict(given.paths, given.reject, skipped)
     if given.format == "csv":
         text = predictions_csv(predictions)
@@ -112,7 +114,7 @@ def predict_command(args: list[str]) -> None:
         text = "".join(json.dumps(row) + "\n" for row in rows)
     if given.to:
         write_text(given.to, text)
-    else:
+    elif team.is_first():
         sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
     for bad in skipped:
         say(f"left out: {bad.path} ({bad.reason})")

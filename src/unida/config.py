@@ -46,7 +46,7 @@ class RunConfig:
     steps: int = 2000
     """Optimiser steps."""
     batch: int = 36
-    """Images a step and domain."""
+    """Images a step and domain, shared by all processes."""
     lr: float = 0.01
     """Learning rate of the heads at the first step; it decays by the inverse rule."""
     backbone_lr: float | None = None

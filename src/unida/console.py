@@ -14,6 +14,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from unida import team
 from unida.data.pixels import Progress as Callback
 from unida.train import Report
 
@@ -22,6 +23,8 @@ console = Console(stderr=True, highlight=False)
 
 def say(text: str) -> None:
     """One line: file names are not markup, and a line break in one is shown as its escape."""
+    if not team.is_first():
+        return
     line = text.replace("\r", "\\r").replace("\n", "\\n")
     console.print(line, markup=False, soft_wrap=True)
 
@@ -78,5 +81,6 @@ def display() -> Iterator[Display]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+    quiet = not console.is_terminal or not team.is_first()
+    with Progress(*columns, console=console, disable=quiet) as progress:
         yield Display(progress)

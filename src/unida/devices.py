@@ -1,5 +1,7 @@
 """Where and how the arithmetic is done."""
 
+import os
+
 import torch
 
 from unida.config import Precision
@@ -7,8 +9,11 @@ from unida.errors import UserError, require
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is the first of cuda, mps and cpu that this machine has."""
+    """`auto` is the first of cuda, mps and cpu that this machine has; a process of several takes
+    the GPU of its number."""
     if name == "auto":
+        if torch.cuda.is_available() and "LOCAL_RANK" in os.environ:
+            return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         if torch.cuda.is_available():
             return torch.device("cuda")
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

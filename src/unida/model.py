@@ -14,6 +14,7 @@ from PIL import Image
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
+from unida import team
 from unida.config import from_mapping
 from unida.data.decode import BadImageError, Pixels, decode_file, to_square
 from unida.data.pixels import in_order
@@ -88,6 +89,9 @@ class Model:
         """
         one = isinstance(images, str | Path | Image.Image)
         items = list(_expand([images] if one else images))  # type: ignore[list-item, arg-type]
+        n, items = len(items), items[team.share(len(items))]
+        if 1 < team.size() > n:
+            raise UserError(f"{n} images are too few for {team.size()} processes: start one.")
         paths: list[Path | None] = []
         bad: list[Skipped] = []
         decoded = self._decoded(items, paths, bad)
@@ -95,7 +99,7 @@ class Model:
         if first is None:
             reasons = shorten([f"{one.path} ({one.reason})" for one in bad], 3)
             raise UserError(f"There is no image to look at: {reasons or 'none was given'}.")
-        alone = len(first) == 1  # and so the last batch: only that is not full
+        alone = len(first) == team.size() == 1  # and so the last batch: only that is not full
         if alone and self.method.about.transductive and (skipped is not None or not bad):
             raise UserError(
                 f"{self.method_name} judges a set of images as a whole (it is transductive): "
@@ -103,6 +107,7 @@ class Model:
             )
         batches = itertools.chain([first], decoded)
         scored = score_batches(self.method, batches, self.image_size, self.device)
+        paths, bad = team.gather_list(paths), team.gather_list(bad)
         if bad and skipped is None:
             raise UserError(f"{bad[0].path} cannot be used: {bad[0].reason}.")
         if skipped is not None:

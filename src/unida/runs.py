@@ -22,6 +22,7 @@ from typing import Any, BinaryIO
 
 import torch
 
+from unida import team
 from unida.config import RunConfig, load_config
 from unida.data.samples import Skipped
 from unida.errors import UserError, shorten
@@ -76,6 +77,8 @@ class RunFolder:
         write_text(self.config, json.dumps(content, indent=2) + "\n")
 
     def append_metrics(self, line: dict[str, Any]) -> None:
+        if not team.is_first():
+            return
         with _saying_what_failed(self.metrics), self.metrics.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -111,7 +114,8 @@ class RunFolder:
 
     def finish(self) -> None:
         write_text(self.done, "")
-        self.state.unlink(missing_ok=True)
+        if team.is_first():
+            self.state.unlink(missing_ok=True)
 
 
 def differences(stored: RunConfig, given: RunConfig) -> list[str]:
@@ -138,7 +142,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Writes to a temporary name beside `path`, flushed to disk, then renames."""
+    """Writes to a temporary name beside `path`, flushed to disk, then renames.
+
+    Of a team of processes, the first one writes.
+    """
+    if not team.is_first():
+        return
     part = path.with_name(f".{path.name}.part")
     with _saying_what_failed(path):
         try:

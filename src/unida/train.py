@@ -6,10 +6,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
+from unida import team
 from unida.config import RunConfig
 from unida.data.domain import Domain
 from unida.data.sampling import Balanced, Shuffled
@@ -45,6 +46,7 @@ def train(
     """
     accelerator = _accelerator(device)
     method.to(device)
+    team.join_batch_norms(method.backbone)
     optimizer = torch.optim.SGD(
         _groups(method, config),
         momentum=config.momentum,
@@ -62,6 +64,7 @@ def train(
         _set_lr(optimizer, config, step)
         model.train()
         batch = batches.at(step, method)
+        method.backbone.gathers = team.size() > 1
         terms = model(batch)
         total = torch.stack(list(terms.values())).sum()
         optimizer.zero_grad()
@@ -71,6 +74,7 @@ def train(
         optimizer.step()
         with torch.no_grad():
             method.after_step(batch)
+        method.backbone.gathers = False
 
         done = step + 1
         checkpoint = done % config.checkpoint_every == 0 or done == config.steps
@@ -116,7 +120,7 @@ class Batches:
             self._ahead = (step + 1, self._pool.submit(self._fetch, step + 1))
         wanted = method.extra(step, stream(self.config.seed, "extra", step))
         extra = {
-            name: self._views(name, (WEAK,), self.domains[domain].images(index), step)[0]
+            name: self._views(name, (WEAK,), self._share(domain, index), step, len(index))[0]
             for name, (domain, index) in wanted.items()
         }
         device = self.domains["source"].device
@@ -132,19 +136,29 @@ class Batches:
 
     def _fetch(self, step: int) -> "_Fetched":
         source, target = self.from_source.indices(step), self.from_target.indices(step)
-        images = (self.domains["source"].images(source), self.domains["target"].images(target))
-        return source, images[0], target, images[1]
+        return source, self._share("source", source), target, self._share("target", target)
+
+    def _share(self, domain: DomainName, index: Tensor) -> Tensor:
+        """Pixels of this process's share of a batch."""
+        return self.domains[domain].images(index[team.share(len(index))])
 
     def _views(
-        self, name: str, views: tuple[View, ...], images: Tensor, step: int
+        self,
+        name: str,
+        views: tuple[View, ...],
+        images: Tensor,
+        step: int,
+        n: int | None = None,
     ) -> tuple[Tensor, ...]:
-        config = self.config
+        """This process's share of a batch of n images, shown as the whole batch would be."""
+        config, n = self.config, n or self.config.batch
         return tuple(
             make_view(
                 view.adjusted(config.flip, config.jitter),
                 images,
                 config.image_size,
                 stream(config.seed, "view", name, number, step),
+                (team.share(n).start, n),
             )
             for number, view in enumerate(views)
         )
@@ -163,13 +177,13 @@ class _Look:
 
     def __call__(self, domain: DomainName) -> Tensor:
         images = self.domains[domain]
-        chunks = torch.split(torch.arange(len(images)), 128)
+        chunks = torch.split(torch.arange(len(images))[team.share(len(images))], 128)
         nothing = torch.Generator()
         views = (make_view(PLAIN, images.images(c), self.image_size, nothing) for c in chunks)
         # In full precision, as predictions are: clusters and images must meet in the same space.
         low, self.backbone.dtype = self.backbone.dtype, None
         try:
-            return torch.cat([self.backbone(view) for view in views])
+            return team.gather(torch.cat([self.backbone(view) for view in views]))
         finally:
             self.backbone.dtype = low
 
@@ -178,6 +192,7 @@ def _refresh(method: Method, look: _Look, step: int) -> None:
     method.eval()
     with torch.no_grad():
         method.refresh(look, step)
+        team.agree(method)
 
 
 class _Tally:
@@ -244,11 +259,12 @@ def _restore(method: Method, optimizer: torch.optim.Optimizer, run: RunFolder) -
 
 
 def _accelerator(device: torch.device) -> Accelerator:
+    if team.size() > 1:
+        # Some methods leave parameters out of some steps; all keep their memories alike.
+        alike = DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)
+        return Accelerator(cpu=device.type == "cpu", kwargs_handlers=[alike])
     # Accelerate keeps one state a process; a second run may be on another device.
     AcceleratorState._reset_state(reset_partial_state=True)
     if device.type == "cuda" and device.index is not None:
         torch.cuda.set_device(device)
-    accelerator = Accelerator(cpu=device.type == "cpu")
-    if accelerator.num_processes > 1:
-        raise UserError("Several processes are not supported yet: start one without a launcher.")
-    return accelerator
+    return Accelerator(cpu=device.type == "cpu")

@@ -52,7 +52,13 @@ def strong(least_area: float) -> View:
     return View("resized", least_area, flip=True, jitter=(0.4, 0.4, 0.2, 0.1))
 
 
-def make_view(view: View, images: Tensor, size: int, draws: Generator) -> Tensor:
+def make_view(
+    view: View,
+    images: Tensor,
+    size: int,
+    draws: Generator,
+    place: tuple[int, int] | None = None,
+) -> Tensor:
     """One view of each image.
 
     Args:
@@ -61,36 +67,43 @@ def make_view(view: View, images: Tensor, size: int, draws: Generator) -> Tensor
             (B, 1 + V, D), the plain view first.
         size: side of the result.
         draws: source of all randomness; a CPU generator.
+        place: where these images stand in a larger batch, and how many that has: they are shown as
+            they would be in it.
 
     Returns:
         Float (B, 3, size, size) in [0, 1]; or one embedding of each image, (B, D).
     """
+    first, n = place or (0, len(images))
+
+    def uniform(rows: int) -> Tensor:
+        return torch.rand(rows, n, generator=draws)[:, first : first + len(images)]
+
     if images.is_floating_point():
-        return _stored(view, images, draws)
+        return _stored(view, images, uniform(1)[0])
     pixels = images.float() / 255
     if view.crop == "centre" and not view.flip:
         corner = (images.shape[-1] - size) // 2
         cut = pixels[..., corner : corner + size, corner : corner + size]
     else:
-        boxes = _boxes(view, len(images), images.shape[-1], size, draws)
+        boxes = _boxes(view, uniform(5), images.shape[-1], size)
         cut = _cut(pixels, boxes.to(images.device, non_blocking=True), size)
     if any(view.jitter):
-        cut = _recolour(cut, view, draws)
+        cut = _recolour(cut, view, 2 * uniform(5) - 1)
     return cut
 
 
-def _stored(view: View, embeddings: Tensor, draws: Generator) -> Tensor:
+def _stored(view: View, embeddings: Tensor, u: Tensor) -> Tensor:
     """The plain view's embedding, or that of any of the augmented views."""
     if view == PLAIN:
         return embeddings[:, 0]
     n, variants = embeddings.shape[:2]
-    picked = torch.randint(1, variants, (n,), generator=draws).to(embeddings.device)
+    picked = (1 + (u * (variants - 1)).long()).to(embeddings.device)
     return embeddings[torch.arange(n, device=embeddings.device), picked]
 
 
-def _boxes(view: View, n: int, side: int, size: int, draws: Generator) -> Tensor:
+def _boxes(view: View, u: Tensor, side: int, size: int) -> Tensor:
     """(n, 4): centre x and y in [−1, 1], half width (negative: mirrored) and half height."""
-    u = torch.rand(5, n, generator=draws)
+    n = u.shape[1]
     if view.crop == "resized":
         area = view.least_area + (1 - view.least_area) * u[0]
         shape = torch.exp((2 * u[1] - 1) * math.log(4 / 3))
@@ -117,14 +130,12 @@ def _cut(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
     return F.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
 
 
-def _recolour(images: Tensor, view: View, draws: Generator) -> Tensor:
+def _recolour(images: Tensor, view: View, u: Tensor) -> Tensor:
     """Brightness, contrast, saturation and hue as one linear map of RGB a sample.
 
     All four keep grey grey, so they compose to a 3×3 matrix and one grey offset; hue turns
     colours about the grey axis.
     """
-    n = len(images)
-    u = 2 * torch.rand(5, n, generator=draws) - 1
     chosen = (u[4] + 1) / 2 < view.jitter_chance
     b, c, s, h = (torch.where(chosen, strength * u[i], 0) for i, strength in enumerate(view.jitter))
     brightness, contrast, saturation = ((1 + x).clamp_min(0) for x in (b, c, s))

@@ -7,6 +7,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from unida import team
 from unida.config import RunConfig
 from unida.data.pixels import ArrayStore, PixelStore, Progress, choose_cache, default_cache_dir
 from unida.data.pixels import load_pixels as _load_pixels
@@ -46,7 +47,9 @@ def load_domains(
     size = config.pixel_size
     folder = cache_folder(config)
     needed = sum(len(samples) for samples in named_samples.values()) * 3 * size * size
-    mode = choose_cache(config.cache, needed, config.memory_gb, folder)
+    # Processes that share the images map one file, rather than each keeping its own.
+    wanted = "disk" if config.cache == "auto" and team.size() > 1 else config.cache
+    mode = choose_cache(wanted, needed, config.memory_gb, folder)
     domains = {}
     for name, samples in named_samples.items():
         samples, pixels = _load_pixels(samples, size, mode, folder, progress(name))

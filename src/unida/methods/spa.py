@@ -137,8 +137,9 @@ class SPA(Method):
         logits, h = self._read(middle)
         if self.training:
             self._seen.append(logits)
-        parts = [] if self.config.use == "instead" else [self.backbone.top(middle)]
-        return torch.cat([*parts, self.project(h)], 1)
+        project, gathered = self.project(self.backbone.gathered(h)), self.backbone.gathered
+        parts = [] if self.config.use == "instead" else [gathered(self.backbone.top(middle))]
+        return torch.cat([*parts, project], 1)
 
     def _read(self, middle: Tensor) -> tuple[Tensor, Tensor]:
         """Word logits of a map's locations, and its histogram times K_w."""

@@ -8,6 +8,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
+from unida import team
 from unida.errors import UserError, require
 from unida.models.hf import HFBackbone, build_hf, load_hf
 from unida.models.resnet import PLANS, ResNet
@@ -34,6 +35,7 @@ class Backbone(nn.Module):
         out_features: D.
         pretrained: whether it starts from weights learned elsewhere.
         dtype: what the network computes in; None is float32.
+        gathers: whether what it is shown is one process's share of a batch.
     """
 
     mean: Tensor
@@ -47,11 +49,16 @@ class Backbone(nn.Module):
         self.register_buffer("mean", torch.tensor(mean).view(3, 1, 1))
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
         self.dtype: torch.dtype | None = None
+        self.gathers = False
 
     def forward(self, images: Tensor) -> Tensor:
         if images.ndim == 2:  # embedded already: the backbone is frozen
-            return images
-        return self._compute(self.net, self._normalised(images))
+            return self.gathered(images)
+        return self.gathered(self._compute(self.net, self._normalised(images)))
+
+    def gathered(self, rows: Tensor) -> Tensor:
+        """While a team of processes trains: the rows of all of them."""
+        return team.gather(rows) if self.gathers else rows
 
     def middle(self, images: Tensor) -> Tensor:
         """A map of the network's middle, (B, C, h, w), for methods that look at parts of images."""

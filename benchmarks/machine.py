@@ -1,0 +1,258 @@
+"""What the speed benchmarks share: the machine in words, a clock, made-up data, results on disk.
+
+Every script writes one JSON of the same shape: the benchmark's name, the machine (with versions and
+the commit of the code), the settings, and a list of results.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from unida import __version__
+from unida.bench.scoring import _commit
+from unida.config import RunConfig, parse_settings
+from unida.data.domain import Domain
+from unida.data.pixels import ArrayStore
+from unida.data.samples import Samples
+from unida.devices import pick_device
+from unida.methods import METHODS, Method
+from unida.models.backbone import Backbone
+from unida.models.backbone import build_backbone as build_by_name
+from unida.models.hf import build_hf
+from unida.runs import RunFolder
+from unida.train import Batches, Report, train
+from unida.types import Sizes
+
+RESULTS = Path(__file__).parent / "results"
+VIT_SMALL = {
+    "model_type": "vit",
+    "hidden_size": 384,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 6,
+    "intermediate_size": 1536,
+}
+
+
+# The command line.
+
+
+def parser(text: str | None) -> argparse.ArgumentParser:
+    """A parser with the options every benchmark has; `text` is the script's own docstring."""
+    made = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    made.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
+    made.add_argument("--out", type=Path, help="JSON to write; by default one under results/")
+    return made
+
+
+def words(text: str) -> list[str]:
+    """`a,b` → ["a", "b"]."""
+    return [word for word in text.split(",") if word]
+
+
+def numbers(text: str) -> list[int]:
+    return [int(word) for word in words(text)]
+
+
+def by_device(args: argparse.Namespace, cpu: dict[str, Any], cuda: dict[str, Any]) -> torch.device:
+    """Picks the device and fills options left out: small ones on a CPU, full ones on a GPU."""
+    device = pick_device(args.device)
+    for name, value in (cuda if device.type == "cuda" else cpu).items():
+        if getattr(args, name) is None:
+            setattr(args, name, value)
+    return device
+
+
+# The machine and the results.
+
+
+def describe(device: torch.device) -> dict[str, str]:
+    """Where the figures come from."""
+    cuda = device.type == "cuda"
+    return {
+        "device": torch.cuda.get_device_name(device) if cuda else _processor(),
+        "cores": str(os.cpu_count()),
+        "threads": str(torch.get_num_threads()),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "unida": __version__,
+        "commit": _commit(),
+    }
+
+
+def _processor() -> str:
+    """The CPU's own name, where Linux tells it."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def write(
+    args: argparse.Namespace, name: str, device: torch.device, results: Sequence[dict[str, Any]]
+) -> Path:
+    """Writes the JSON and says where."""
+    place: Path = args.out or RESULTS / f"{name}-{device.type}.json"
+    settings = {key: _plain(value) for key, value in vars(args).items() if key != "out"}
+    content = {
+        "benchmark": name,
+        "machine": describe(device),
+        "settings": settings,
+        "results": list(results),
+    }
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(json.dumps(content, indent=1) + "\n")
+    print(f"→ {place}")
+    return place
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value
+
+
+def show(title: str, rows: Sequence[dict[str, Any]], columns: Iterable[str]) -> None:
+    """Prints some columns of the results as a table."""
+    columns = list(columns)
+    cells = [columns, *([_cell(row.get(name)) for name in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    print(f"\n{title}")
+    for line in cells:
+        print("  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True)))
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# Time and memory.
+
+
+def synchronise(device: torch.device) -> None:
+    """Waits for all that was asked of the device."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def seconds(work: Callable[[], object], device: torch.device) -> float:
+    """How long `work` takes, to its end on the device."""
+    synchronise(device)
+    begin = time.perf_counter()
+    work()
+    synchronise(device)
+    return time.perf_counter() - begin
+
+
+def median_seconds(work: Callable[[], object], device: torch.device, repeats: int) -> float:
+    """The median of several runs."""
+    return statistics.median(seconds(work, device) for _ in range(repeats))
+
+
+def memory() -> dict[str, float]:
+    """MiB of this process: resident, its anonymous part, and the peak. Empty without /proc."""
+    place = Path("/proc/self/status")
+    lines = place.read_text().splitlines() if place.exists() else []
+    fields = dict(line.split(":", 1) for line in lines)
+    wanted = {"resident": "VmRSS", "anonymous": "RssAnon", "peak": "VmHWM"}
+    return {name: int(fields[key].split()[0]) / 1024 for name, key in wanted.items() if key in fields}
+
+
+def reset_peak(device: torch.device) -> None:
+    """The peak counts from here on, where the system allows."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def device_peak(device: torch.device) -> float | None:
+    """MiB of tensors on the GPU at the most, since `reset_peak`."""
+    return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
+
+
+# Made-up data and what trains on it.
+
+
+def made_up(array: Tensor, n_classes: int, device: torch.device) -> Domain:
+    """A labelled domain of whatever stands in `array`, one row an image."""
+    labels = np.arange(len(array), dtype=np.int64) % n_classes
+    names = tuple(f"class {k}" for k in range(n_classes))
+    samples = Samples((Path("none"),) * len(array), labels, names)
+    return Domain(samples, ArrayStore(array.to(device)), device)
+
+
+def random_pixels(n: int, size: int, seed: int) -> Tensor:
+    """uint8 (n, 3, size, size)."""
+    draws = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (n, 3, size, size), generator=draws, dtype=torch.uint8)
+
+
+def random_embeddings(n: int, views: int, width: int, seed: int) -> Tensor:
+    """float32 (n, 1 + views, width), as `unida.embeddings` stores them."""
+    return torch.randn(n, 1 + views, width, generator=torch.Generator().manual_seed(seed))
+
+
+class _Nothing(nn.Module):
+    """A network that is never asked: the embeddings are there already."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out_features = width
+
+
+def build_backbone(name: str, width: int = 0) -> Backbone:
+    """Random weights; `vit-small` needs no file, `embeddings` stands for `width` stored numbers."""
+    if name == "embeddings":
+        return Backbone(_Nothing(width), "{}", pretrained=True)
+    if name == "vit-small":
+        return Backbone(build_hf(VIT_SMALL), json.dumps({"name": name}))
+    return build_by_name(name, "none")
+
+
+def build_method(
+    name: str, settings: Sequence[str], backbone: Backbone, sizes: Sizes, device: torch.device
+) -> Method:
+    cls = METHODS[name]
+    torch.manual_seed(0)
+    return cls(parse_settings(cls.Config, tuple(settings), name), backbone, sizes).to(device)
+
+
+class NoCheckpoints(RunFolder):
+    """A run folder that keeps the log and drops checkpoints, which are no part of a step."""
+
+    def save_state(self, state: dict[str, Any]) -> None:
+        return None
+
+
+def drive(
+    method: Method, batches: Batches, config: RunConfig, device: torch.device, report: Report
+) -> None:
+    """The training loop as it is, in a folder that goes away."""
+    with tempfile.TemporaryDirectory() as folder:
+        train(method, batches, config, device, NoCheckpoints(folder), report)
+
+
+def sizes_of(source: Domain, target: Domain, config: RunConfig) -> Sizes:
+    n_classes = len(source.samples.classes)
+    return Sizes(n_classes, len(source), len(target), config.batch, config.steps)
+
+
+def with_steps(config: RunConfig, steps: int) -> RunConfig:
+    return dataclasses.replace(config, steps=steps)

@@ -1,0 +1,297 @@
+"""Does training wait for data? From files on disk to the first step, and then step by step.
+
+    python benchmarks/waiting.py
+    python benchmarks/waiting.py --modes disk-host --steps 10000
+
+Writes JPEGs of its own into a temporary folder. For every cache mode: the time to the first step on
+a first and on a second start, the share of a step spent waiting for pixels, the peak of memory and
+how memory grows. `fixed` is a run that is handed the same pixels every time, what a step would cost
+if data were free. On a GPU, `memory` and `disk` move the pixels there if they fit; `memory-host` and
+`disk-host` leave them where they are, as for a larger set.
+
+Waiting is what the loop's own thread spends on the next batch; on a GPU, which works behind it, that
+is an upper bound of what the GPU waits, and the ratio to `fixed` tells the truth.
+"""
+
+import argparse
+import contextlib
+import dataclasses
+import gc
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import machine
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from unida.config import RunConfig
+from unida.data.domain import Domain, load_domains
+from unida.data.samples import read_source, read_unlabelled
+from unida.devices import pick_dtype
+from unida.train import Batches
+
+FIXED = "fixed"
+ON_CPU = {
+    "backbone": "small_cnn",
+    "image_size": 64,
+    "steps": 300,
+    "batch": 36,
+    "modes": [FIXED, "memory", "disk", "stream"],
+}
+ON_CUDA = {
+    "backbone": "resnet50-v1",
+    "image_size": 224,
+    "steps": 10_000,
+    "batch": 36,
+    "modes": [FIXED, "memory", "disk", "memory-host", "disk-host", "stream"],
+}
+N_CLASSES = 10
+
+
+# Images on disk.
+
+
+def write_images(root: Path, n: int, width: int, height: int) -> None:
+    """n JPEGs, half of them source in class folders, half target; all of them different."""
+    draw = np.random.default_rng(0)
+    scenes = [_scene(draw, width, height) for _ in range(16)]
+    places = []
+    for i in range(n):
+        domain = "source" if i < n // 2 else "target"
+        folder = root / domain / (f"class{i % N_CLASSES}" if domain == "source" else "all")
+        folder.mkdir(parents=True, exist_ok=True)
+        places.append(folder / f"{i:06}.jpg")
+
+    def save(i: int) -> None:
+        turned = np.roll(scenes[i % len(scenes)], 37 * i, axis=1)
+        Image.fromarray(turned).save(places[i], quality=88)
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(save, range(n)))
+
+
+def _scene(draw: np.random.Generator, width: int, height: int) -> Any:
+    """Soft shapes with some grain: a JPEG of it is about as large as one of a photograph."""
+    small = draw.integers(0, 256, (12, 16, 3), dtype=np.uint8)
+    soft = np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC))
+    grain = draw.normal(0, 6, soft.shape)
+    return np.clip(soft + grain, 0, 255).astype(np.uint8)
+
+
+# A run, watched.
+
+
+class _Waited:
+    """A future that adds the time it is waited for to a list."""
+
+    def __init__(self, future: "Future[Any]", waits: list[float]) -> None:
+        self.future, self.waits = future, waits
+
+    def result(self) -> Any:
+        begin = time.perf_counter()
+        result = self.future.result()
+        self.waits.append(time.perf_counter() - begin)
+        return result
+
+
+class _Pool:
+    """The thread that fetches ahead; what it hands out notes how long it is waited for."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self.pool = pool
+        self.waits: list[float] = []
+
+    def submit(self, *work: Any) -> _Waited:
+        return _Waited(self.pool.submit(*work), self.waits)
+
+
+class FixedPixels:
+    """The same pixels whatever is asked for."""
+
+    def __init__(self, n: int, images: Tensor) -> None:
+        self.n, self.images = n, images
+
+    def __len__(self) -> int:
+        return self.n
+
+    def get(self, index: Tensor) -> Tensor:
+        return self.images[: len(index)]
+
+
+class Watch:
+    """Sits in the loop's report: when the first step was done, speed, memory on the way."""
+
+    def __init__(self, steps: int, device: torch.device) -> None:
+        self.steps, self.device = steps, device
+        self.first_step = 0.0
+        self.rates: list[float] = []
+        self.early: dict[str, float] = {}
+
+    def __call__(self, done: int, line: dict[str, Any] | None) -> None:
+        if done == 1:
+            machine.synchronise(self.device)
+            self.first_step = time.perf_counter()
+        if done == max(1, self.steps // 10):
+            self.early = machine.memory()
+        if line:
+            self.rates.append(line["steps_per_second"])
+
+
+def load(mode: str, root: Path, config: RunConfig, device: torch.device) -> tuple[Domain, Domain]:
+    samples = {
+        "source": read_source(root / "source"),
+        "target": read_unlabelled(root / "target"),
+    }
+    if mode == FIXED:
+        pixels = machine.random_pixels(config.batch, config.pixel_size, 0).to(device)
+        source, target = (
+            Domain(named, FixedPixels(len(named), pixels), device) for named in samples.values()
+        )
+        return source, target
+    cache, _, place = mode.partition("-")
+    config = dataclasses.replace(config, cache=cache)
+    with _left_on_host() if place == "host" else contextlib.nullcontext():
+        domains = load_domains(config, device, samples, lambda name: lambda done, total: None)
+    return domains["source"], domains["target"]
+
+
+@contextlib.contextmanager
+def _left_on_host() -> Iterator[None]:
+    with mock.patch("unida.data.domain.on_device", lambda store, device: store):
+        yield
+
+
+def start(
+    mode: str, root: Path, config: RunConfig, device: torch.device
+) -> tuple[float, float, Watch, list[float]]:
+    """Seconds to load and to the end of the first step; the watch, and every wait for a batch."""
+    begin = time.perf_counter()
+    source, target = load(mode, root, config, device)
+    loaded = time.perf_counter() - begin
+    torch.manual_seed(0)
+    backbone = machine.build_backbone(config.backbone)
+    backbone.dtype = pick_dtype(config.precision, device)
+    sizes = machine.sizes_of(source, target, config)
+    method = machine.build_method(config.method, (), backbone, sizes, device)
+    batches = Batches(source, target, config)
+    pool = _Pool(batches._pool)
+    batches._pool = pool  # type: ignore[assignment]
+    watch = Watch(config.steps, device)
+    trained = time.perf_counter()
+    machine.drive(method, batches, config, device, watch)
+    return loaded, loaded + watch.first_step - trained, watch, pool.waits
+
+
+def measure(mode: str, root: Path, config: RunConfig, device: torch.device) -> dict[str, Any]:
+    """One row: two starts of a mode, the second of them trained to the end."""
+    gc.collect()
+    before = machine.memory()
+    machine.reset_peak(device)
+    once = machine.with_steps(config, 1)
+    first_loaded, first, _, _ = start(mode, root, once, device)
+    gc.collect()
+    loaded, second, watch, waits = start(mode, root, config, device)
+    after = machine.memory()
+    # The first interval has what a first step costs, and the last the run's end.
+    rates = watch.rates[1:-1] or watch.rates
+    step = 1 / statistics.median(rates)
+    waited = statistics.mean(waits[1:]) if len(waits) > 1 else 0.0
+    return {
+        "mode": mode,
+        "first_load_s": first_loaded,
+        "second_load_s": loaded,
+        "first_start_s": first,
+        "second_start_s": second,
+        "first_over_second_load": first_loaded / loaded,
+        "step_ms": 1000 * step,
+        "waiting_ms": 1000 * waited,
+        "waiting_share": waited / step,
+        "peak_above_start_mib": _difference(after, before, "peak", "resident"),
+        "device_peak_mib": machine.device_peak(device),
+        "resident_at_tenth_mib": watch.early.get("resident"),
+        "resident_at_end_mib": after.get("resident"),
+        "growth_mib": _difference(after, watch.early, "anonymous", "anonymous"),
+    }
+
+
+def _difference(
+    late: dict[str, float], early: dict[str, float], one: str, other: str
+) -> float | None:
+    return late[one] - early[other] if one in late and other in early else None
+
+
+def compare(rows: list[dict[str, Any]], pixels_mib: float, budget_gb: float) -> None:
+    """Adds how a mode stands to free data, and to the budget of memory."""
+    fixed = next((row["step_ms"] for row in rows if row["mode"] == FIXED), None)
+    for row in rows:
+        row["step_over_fixed"] = row["step_ms"] / fixed if fixed else None
+        row["pixels_mib"] = pixels_mib
+        row["budget_mib"] = 1024 * budget_gb
+
+
+def options() -> argparse.ArgumentParser:
+    parser = machine.parser(__doc__)
+    parser.add_argument("--images", type=int, default=4000, help="JPEGs, half of them source")
+    parser.add_argument("--jpeg", type=machine.numbers, default=[500, 375], help="width,height")
+    parser.add_argument("--modes", type=machine.words)
+    parser.add_argument("--steps", type=int, help="of each mode")
+    parser.add_argument("--method", default="san")
+    parser.add_argument("--backbone")
+    parser.add_argument("--image-size", type=int)
+    parser.add_argument("--batch", type=int)
+    parser.add_argument("--memory-gb", type=float, default=4.0, help="the budget for pixels")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = options().parse_args(argv)
+    device = machine.by_device(args, ON_CPU, ON_CUDA)
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        write_images(root, args.images, *args.jpeg)
+        config = RunConfig(
+            method=args.method,
+            backbone=args.backbone,
+            image_size=args.image_size,
+            batch=args.batch,
+            steps=args.steps,
+            memory_gb=args.memory_gb,
+            log_every=max(1, min(50, args.steps // 6)),
+            checkpoint_every=10**9,
+        )
+        rows = []
+        for mode in args.modes:
+            own = dataclasses.replace(config, cache_dir=str(root / "cache" / mode))
+            rows.append(measure(mode, root, own, device))
+    pixels = args.images * 3 * config.pixel_size**2 / 2**20
+    compare(rows, pixels, args.memory_gb)
+    starts = ("first_load_s", "second_load_s", "first_over_second_load")
+    machine.show(
+        f"from {args.images} files to the first step",
+        rows,
+        ("mode", *starts, "first_start_s", "second_start_s"),
+    )
+    machine.show(
+        f"{args.steps} steps of {args.method}; {pixels:.0f} MiB of pixels",
+        rows,
+        ("mode", "step_ms", "step_over_fixed", "waiting_ms", "waiting_share"),
+    )
+    machine.show(
+        f"memory in MiB; budget {1024 * args.memory_gb:.0f}",
+        rows,
+        ("mode", "peak_above_start_mib", "device_peak_mib", "resident_at_tenth_mib")
+        + ("resident_at_end_mib", "growth_mib"),
+    )
+    machine.write(args, "waiting", device, rows)
+
+
+if __name__ == "__main__":
+    main()
