@@ -35,7 +35,7 @@ from unida.runs import RunFolder
 from unida.train import Batches, Report, train
 from unida.types import Sizes
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parent / "speed"
 VIT_SMALL = {
     "model_type": "vit",
     "hidden_size": 384,
@@ -54,13 +54,27 @@ def parser(text: str | None) -> argparse.ArgumentParser:
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     made.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:N")
-    made.add_argument("--out", type=Path, help="JSON to write; by default one under results/")
+    made.add_argument("--threads", type=int, help="of PyTorch on the CPU; by default its own")
+    made.add_argument("--out", type=Path, help="JSON to write; by default one under speed/")
     return made
 
 
 def words(text: str) -> list[str]:
     """`a,b` → ["a", "b"]."""
     return [word for word in text.split(",") if word]
+
+
+def some_of(allowed: Iterable[str]) -> Callable[[str], list[str]]:
+    """The same for words of a list; another one is an error."""
+    known = list(allowed)
+
+    def parse(text: str) -> list[str]:
+        wrong = [word for word in words(text) if word not in known]
+        if wrong:
+            raise argparse.ArgumentTypeError(f"{wrong[0]!r} is none of {', '.join(known)}")
+        return words(text)
+
+    return parse
 
 
 def numbers(text: str) -> list[int]:
@@ -70,6 +84,8 @@ def numbers(text: str) -> list[int]:
 def by_device(args: argparse.Namespace, cpu: dict[str, Any], cuda: dict[str, Any]) -> torch.device:
     """Picks the device and fills options left out: small ones on a CPU, full ones on a GPU."""
     device = pick_device(args.device)
+    if args.threads:
+        torch.set_num_threads(args.threads)
     for name, value in (cuda if device.type == "cuda" else cpu).items():
         if getattr(args, name) is None:
             setattr(args, name, value)
@@ -169,7 +185,9 @@ def memory() -> dict[str, float]:
     lines = place.read_text().splitlines() if place.exists() else []
     fields = dict(line.split(":", 1) for line in lines)
     wanted = {"resident": "VmRSS", "anonymous": "RssAnon", "peak": "VmHWM"}
-    return {name: int(fields[key].split()[0]) / 1024 for name, key in wanted.items() if key in fields}
+    return {
+        name: int(fields[key].split()[0]) / 1024 for name, key in wanted.items() if key in fields
+    }
 
 
 def reset_peak(device: torch.device) -> None:

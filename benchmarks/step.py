@@ -24,12 +24,14 @@ from torch import Tensor, nn
 from unida.config import RunConfig
 from unida.data.domain import Domain
 from unida.devices import pick_dtype
+from unida.methods import METHODS
 from unida.models.backbone import Backbone
 from unida.train import Batches
 
 MODES: dict[str, dict[str, Any]] = {"eager": {}}
 """How a step is launched, by name: the options of a run that switch it on."""
 
+PRECISIONS = ("fp32", "tf32", "bf16")
 ON_CPU = {
     "backbone": "small_cnn",
     "image_size": 32,
@@ -43,7 +45,7 @@ ON_CUDA = {
     "backbone": "resnet50-v1",
     "image_size": 224,
     "batch": [36],
-    "precisions": ["fp32", "tf32", "bf16"],
+    "precisions": list(PRECISIONS),
     "images": 4000,
     "steps": 20,
     "repeats": 7,
@@ -88,15 +90,16 @@ class Bare:
 class TakingTurns:
     """Sits in the loop's report: after a block of its steps, a block of bare ones."""
 
-    def __init__(self, bare: Bare, block: int, warm_up: int, device: torch.device) -> None:
-        self.bare, self.block, self.warm_up, self.device = bare, block, warm_up, device
+    def __init__(self, bare: Bare, args: argparse.Namespace, device: torch.device) -> None:
+        self.bare, self.device = bare, device
+        self.block, self.warm_up, self.last = args.steps, args.warm_up, args.repeats * args.steps
         self.of_full: list[float] = []
         self.of_bare: list[float] = []
         self.begin = 0.0
 
     def __call__(self, done: int, line: dict[str, Any] | None) -> None:
         since = done - self.warm_up
-        if since < 0 or since % self.block:
+        if not 0 <= since <= self.last or since % self.block:
             return
         machine.synchronise(self.device)
         full = (time.perf_counter() - self.begin) / self.block
@@ -123,9 +126,7 @@ def measure(
     sizes = machine.sizes_of(source, target, config)
     method = machine.build_method(name, (), backbone, sizes, device)
     forwards = len(method.source_views) + len(method.target_views)
-    turns = TakingTurns(
-        Bare(backbone, forwards, config, device), args.steps, args.warm_up, device
-    )
+    turns = TakingTurns(Bare(backbone, forwards, config, device), args, device)
     machine.drive(method, Batches(source, target, config), config, device, turns)
     bare, full = statistics.median(turns.of_bare), statistics.median(turns.of_full)
     images = forwards * config.batch
@@ -149,6 +150,7 @@ def run_config(args: argparse.Namespace, method: str, batch: int, precision: Any
         image_size=args.image_size,
         batch=batch,
         precision=precision,
+        lr=1e-4,  # what is learned from noise matters to nobody, but it must stay finite
         steps=args.warm_up + args.repeats * args.steps + 1,
         log_every=min(50, args.steps),
         checkpoint_every=10**9,
@@ -158,9 +160,11 @@ def run_config(args: argparse.Namespace, method: str, batch: int, precision: Any
 
 def options() -> argparse.ArgumentParser:
     parser = machine.parser(__doc__)
-    parser.add_argument("--methods", type=machine.words, default=["san", "ovanet", "dance"])
-    parser.add_argument("--modes", type=machine.words, default=list(MODES))
-    parser.add_argument("--precisions", type=machine.words, help="of fp32, tf32, bf16")
+    parser.add_argument(
+        "--methods", type=machine.some_of(METHODS), default=["san", "ovanet", "dance"]
+    )
+    parser.add_argument("--modes", type=machine.some_of(MODES), default=list(MODES))
+    parser.add_argument("--precisions", type=machine.some_of(PRECISIONS))
     parser.add_argument("--backbone", help="a name, hf:… or vit-small (random weights, no file)")
     parser.add_argument("--batch", type=machine.numbers, help="images a step and domain; several")
     parser.add_argument("--image-size", type=int)

@@ -4,13 +4,14 @@
     python benchmarks/waiting.py --modes disk-host --steps 10000
 
 Writes JPEGs of its own into a temporary folder. For every cache mode: the time to the first step on
-a first and on a second start, the share of a step spent waiting for pixels, the peak of memory and
-how memory grows. `fixed` is a run that is handed the same pixels every time, what a step would cost
-if data were free. On a GPU, `memory` and `disk` move the pixels there if they fit; `memory-host` and
-`disk-host` leave them where they are, as for a larger set.
+a first and on later starts (the operating system has the files in memory in either case), the share
+of a step spent waiting for pixels, the peak of memory and how memory grows. `fixed` is a run that
+is handed the same pixels every time, what a step would cost if data were free. On a GPU, `memory`
+and `disk` move the pixels there if they fit; `memory-host` and `disk-host` leave them where they
+are, as for a larger set.
 
-Waiting is what the loop's own thread spends on the next batch; on a GPU, which works behind it, that
-is an upper bound of what the GPU waits, and the ratio to `fixed` tells the truth.
+Waiting is what the loop's own thread spends on the next batch. A GPU works behind that thread, and
+on a CPU decoding takes cores from the step instead; so the ratio to `fixed` is the whole truth.
 """
 
 import argparse
@@ -43,6 +44,7 @@ ON_CPU = {
     "backbone": "small_cnn",
     "image_size": 64,
     "steps": 300,
+    "rounds": 3,
     "batch": 36,
     "modes": [FIXED, "memory", "disk", "stream"],
 }
@@ -50,10 +52,12 @@ ON_CUDA = {
     "backbone": "resnet50-v1",
     "image_size": 224,
     "steps": 10_000,
+    "rounds": 1,
     "batch": 36,
     "modes": [FIXED, "memory", "disk", "memory-host", "disk-host", "stream"],
 }
 N_CLASSES = 10
+MEMORY = ("peak_above_start_mib", "device_peak_mib", "growth_mib")
 
 
 # Images on disk.
@@ -169,11 +173,24 @@ def _left_on_host() -> Iterator[None]:
         yield
 
 
-def start(
-    mode: str, root: Path, config: RunConfig, device: torch.device
-) -> tuple[float, float, Watch, list[float]]:
-    """Seconds to load and to the end of the first step; the watch, and every wait for a batch."""
-    begin = time.perf_counter()
+@dataclasses.dataclass
+class Start:
+    """What one start of a run showed: times in seconds, memory in MiB."""
+
+    loaded: float
+    first_step: float
+    waits: list[float]
+    watch: Watch
+    before: dict[str, float]
+    after: dict[str, float]
+    device_peak: float | None
+
+
+def start(mode: str, root: Path, config: RunConfig, device: torch.device) -> Start:
+    """From files to the last step; `first_step` is the time to the end of the first one."""
+    gc.collect()
+    machine.reset_peak(device)
+    before, begin = machine.memory(), time.perf_counter()
     source, target = load(mode, root, config, device)
     loaded = time.perf_counter() - begin
     torch.manual_seed(0)
@@ -187,39 +204,50 @@ def start(
     watch = Watch(config.steps, device)
     trained = time.perf_counter()
     machine.drive(method, batches, config, device, watch)
-    return loaded, loaded + watch.first_step - trained, watch, pool.waits
+    first_step = loaded + watch.first_step - trained
+    peak = machine.device_peak(device)
+    return Start(loaded, first_step, pool.waits, watch, before, machine.memory(), peak)
 
 
-def measure(mode: str, root: Path, config: RunConfig, device: torch.device) -> dict[str, Any]:
-    """One row: two starts of a mode, the second of them trained to the end."""
-    gc.collect()
-    before = machine.memory()
-    machine.reset_peak(device)
-    once = machine.with_steps(config, 1)
-    first_loaded, first, _, _ = start(mode, root, once, device)
-    gc.collect()
-    loaded, second, watch, waits = start(mode, root, config, device)
-    after = machine.memory()
+def summary(mode: str, first: Start, later: list[Start]) -> dict[str, Any]:
+    """One row: a first start of a mode, and those after it, which were trained to the end."""
     # The first interval has what a first step costs, and the last the run's end.
-    rates = watch.rates[1:-1] or watch.rates
-    step = 1 / statistics.median(rates)
-    waited = statistics.mean(waits[1:]) if len(waits) > 1 else 0.0
+    rates = [rate for one in later for rate in one.watch.rates[1:-1] or one.watch.rates]
+    waits = [wait for one in later for wait in one.waits[1:]] or [0.0]
+    step, waited = 1 / statistics.median(rates), statistics.mean(waits)
+    loaded = statistics.median(one.loaded for one in later)
+    last = later[-1]
     return {
         "mode": mode,
-        "first_load_s": first_loaded,
+        "first_load_s": first.loaded,
         "second_load_s": loaded,
-        "first_start_s": first,
-        "second_start_s": second,
-        "first_over_second_load": first_loaded / loaded,
+        "first_over_second_load": first.loaded / loaded,
+        "first_start_s": first.first_step,
+        "second_start_s": statistics.median(one.first_step for one in later),
         "step_ms": 1000 * step,
         "waiting_ms": 1000 * waited,
         "waiting_share": waited / step,
-        "peak_above_start_mib": _difference(after, before, "peak", "resident"),
-        "device_peak_mib": machine.device_peak(device),
-        "resident_at_tenth_mib": watch.early.get("resident"),
-        "resident_at_end_mib": after.get("resident"),
-        "growth_mib": _difference(after, watch.early, "anonymous", "anonymous"),
+        "peak_above_start_mib": _difference(first.after, first.before, "peak", "resident"),
+        "device_peak_mib": last.device_peak,
+        "resident_at_tenth_mib": last.watch.early.get("resident"),
+        "resident_at_end_mib": last.after.get("resident"),
+        "growth_mib": _difference(last.after, last.watch.early, "anonymous", "anonymous"),
     }
+
+
+def measure(
+    modes: list[str], rounds: int, root: Path, config: RunConfig, device: torch.device
+) -> list[dict[str, Any]]:
+    """A first start of every mode, then rounds in which the modes take turns."""
+    own = {
+        mode: dataclasses.replace(config, cache_dir=str(root / "cache" / mode)) for mode in modes
+    }
+    first = {m: start(m, root, machine.with_steps(own[m], 1), device) for m in modes}
+    later: dict[str, list[Start]] = {mode: [] for mode in modes}
+    for _ in range(rounds):
+        for mode in modes:
+            later[mode].append(start(mode, root, own[mode], device))
+    return [summary(mode, first[mode], later[mode]) for mode in modes]
 
 
 def _difference(
@@ -241,8 +269,9 @@ def options() -> argparse.ArgumentParser:
     parser = machine.parser(__doc__)
     parser.add_argument("--images", type=int, default=4000, help="JPEGs, half of them source")
     parser.add_argument("--jpeg", type=machine.numbers, default=[500, 375], help="width,height")
-    parser.add_argument("--modes", type=machine.words)
-    parser.add_argument("--steps", type=int, help="of each mode")
+    parser.add_argument("--modes", type=machine.some_of(ON_CUDA["modes"]))
+    parser.add_argument("--steps", type=int, help="of each mode, in all rounds together")
+    parser.add_argument("--rounds", type=int, help="modes take turns; memory is of the last")
     parser.add_argument("--method", default="san")
     parser.add_argument("--backbone")
     parser.add_argument("--image-size", type=int)
@@ -262,15 +291,13 @@ def main(argv: list[str] | None = None) -> None:
             backbone=args.backbone,
             image_size=args.image_size,
             batch=args.batch,
-            steps=args.steps,
+            lr=1e-4,  # the images are noise: nothing is learned, but it must stay finite
+            steps=max(1, args.steps // args.rounds),
             memory_gb=args.memory_gb,
-            log_every=max(1, min(50, args.steps // 6)),
+            log_every=max(1, min(50, args.steps // args.rounds // 6)),
             checkpoint_every=10**9,
         )
-        rows = []
-        for mode in args.modes:
-            own = dataclasses.replace(config, cache_dir=str(root / "cache" / mode))
-            rows.append(measure(mode, root, own, device))
+        rows = measure(args.modes, args.rounds, root, config, device)
     pixels = args.images * 3 * config.pixel_size**2 / 2**20
     compare(rows, pixels, args.memory_gb)
     starts = ("first_load_s", "second_load_s", "first_over_second_load")
@@ -287,8 +314,7 @@ def main(argv: list[str] | None = None) -> None:
     machine.show(
         f"memory in MiB; budget {1024 * args.memory_gb:.0f}",
         rows,
-        ("mode", "peak_above_start_mib", "device_peak_mib", "resident_at_tenth_mib")
-        + ("resident_at_end_mib", "growth_mib"),
+        ("mode", *MEMORY),
     )
     machine.write(args, "waiting", device, rows)
 

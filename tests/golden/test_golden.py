@@ -6,14 +6,25 @@ A change of arithmetic shows here first. If it is meant, write the curves anew w
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.tasks import Task
 from unida.adaptation import run_adaptation
 
 CURVES = Path(__file__).parent / "curves.json"
+
+
+@pytest.fixture(autouse=True)
+def _two_threads() -> Iterator[None]:
+    """The order of sums follows from the number of threads, and twenty steps show it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("method", ["san", "source_only"])

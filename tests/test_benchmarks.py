@@ -1,0 +1,140 @@
+"""The speed benchmarks run in their smallest form and write what they should; nothing is timed."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.images import write_classes, write_folder
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+MACHINE = {"device", "cores", "threads", "system", "python", "torch", "unida", "commit"}
+
+
+def run(monkeypatch: pytest.MonkeyPatch, name: str, place: Path, *args: object) -> Any:
+    """The rows a benchmark writes."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setenv("UNIDA_COMMIT", "abc")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")  # for children
+    out, threads = place / f"{name}.json", torch.get_num_threads()
+    words = [str(arg) for arg in (*args, "--device", "cpu", "--threads", 1, "--out", out)]
+    try:
+        importlib.import_module(name).main(words)
+    finally:
+        torch.set_num_threads(threads)
+    content = json.loads(out.read_text())
+    assert content["benchmark"] == name
+    assert set(content["machine"]) == MACHINE
+    assert content["settings"]["device"] == "cpu"
+    return content["results"]
+
+
+def test_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = ("--image-size", 8, "--images", 16, "--batch", "4,6", "--steps", 1)
+    rows = run(monkeypatch, "step", tmp_path, *small, "--repeats", 2, "--warm-up", 1)
+    assert [(row["method"], row["batch"]) for row in rows] == [
+        (method, batch) for method in ("san", "ovanet", "dance") for batch in (4, 6)
+    ]
+    assert [row["images_per_step"] for row in rows] == [12, 18, 8, 12, 8, 12]
+    for row in rows:
+        assert row["mode"] == "eager"
+        assert len(row["bare_ms_all"]) == len(row["full_ms_all"]) == 2
+        assert row["full_over_bare"] == pytest.approx(row["bare_ms"] / row["full_ms"])
+
+
+def test_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = ("--images", 40, "--jpeg", "24,16", "--image-size", 8, "--batch", 4, "--steps", 6)
+    modes = ["fixed", "memory", "disk", "stream", "disk-host"]
+    rows = run(monkeypatch, "waiting", tmp_path, *small, "--rounds", 2, "--modes", ",".join(modes))
+    assert [row["mode"] for row in rows] == modes
+    for row in rows:
+        assert row["waiting_share"] >= 0
+        assert {"first_load_s", "second_load_s", "step_over_fixed", "growth_mib"} <= set(row)
+        assert row["budget_mib"] == 4096
+
+
+def test_frozen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = ("--images", 40, "--width", 8, "--classes", 3, "--views", 1, "--steps", 3)
+    rows = run(
+        monkeypatch, "frozen", tmp_path, *small, "--probe", 2, "--rounds", 1, "--methods",
+        "san,ovanet",
+    )  # fmt: skip
+    tables = {
+        name: [r for r in rows if r["table"] == name] for name in ("runs", "parts", "variants")
+    }
+    assert [row["method"] for row in tables["runs"]] == ["san", "ovanet"]
+    assert {"batch", "forward", "backward", "gradient norm", "optimiser", "rest"} < set(
+        tables["parts"][0]
+    )
+    assert all(row[part] > 0 for row in tables["parts"] for part in ("forward", "optimiser"))
+    of = {
+        name: {row["variant"] for row in tables["variants"] if row["method"] == name}
+        for name in ("san", "ovanet")
+    }
+    assert {"SGD fused", "SGD foreach", "1 thread", "2 threads", "bf16 heads"} < of["ovanet"]
+    assert of["san"] - of["ovanet"] == {"hidden 0.5", "linear head", "fused + hidden 0.5"}
+
+
+def test_scale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = ("--smallest", 60, "--largest", 200, "--largest-batch", 32, "--most-classes", 32)
+    rows = run(
+        monkeypatch, "scale", tmp_path, *small, "--width", 32, "--batch", 8, "--classes", 4,
+        "--limit", 999,
+    )  # fmt: skip
+    assert {row["axis"] for row in rows} == {"images", "classes", "batch"}
+    assert {row["task"] for row in rows if row["axis"] == "classes"} == {
+        "step of san", "step of ovanet", "step of uniot"
+    }  # fmt: skip
+    for row in rows:
+        assert len(row["sizes"]) == len(row["seconds"]) == len(row["host_mib"]) == 2
+        assert isinstance(row["slope"], float)
+    assert (tmp_path / "scale.png").stat().st_size > 1000
+    assert "<svg" in (tmp_path / "scale.svg").read_text()
+
+
+def test_scale_stops_where_the_next_size_would_take_too_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    small = ("--axes", "batch", "--tasks", "info_nce", "--largest-batch", 64, "--width", 8)
+    (row,) = run(monkeypatch, "scale", tmp_path, *small, "--limit", 0)
+    assert row["sizes"] == [16]
+    assert row["stopped_before"] == 32
+    assert row["slope"] is None
+
+
+THEIRS = """
+import sys, time
+for step in range(1000):
+    sys.stderr.write(f"\\repoch 0 iter {step} of 1000")
+    sys.stderr.flush()
+    time.sleep(0.001)
+"""
+
+
+def test_against(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_classes(tmp_path / "source", {"a": 6, "b": 6})
+    write_folder(tmp_path / "target", 12)
+    (tmp_path / "theirs.py").write_text(THEIRS)
+    data = ("--source", tmp_path / "source", "--target", tmp_path / "target")
+    theirs = ("--theirs", f"{sys.executable} theirs.py", "--theirs-in", tmp_path)
+    rows = run(
+        monkeypatch, "against", tmp_path, *data, *theirs, "--backbone", "small_cnn", "--batch", 4,
+        "--theirs-batch", 8, "--ours", "--image-size 8", "--steps", 40, "--warm-up", 4, "--rounds",
+        1,
+    )  # fmt: skip
+    assert [(row["who"], row["batch"]) for row in rows] == [("theirs", 8), ("ours", 4)]
+    assert rows[0]["over_theirs"] == 1
+    assert rows[1]["images_per_second"] == pytest.approx(8 * rows[1]["steps_per_second"])
+
+
+def test_against_says_what_it_saw_where_no_step_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    theirs = f"{sys.executable} -c \"print('no such thing')\""
+    data = ("--source", tmp_path, "--target", tmp_path)
+    with pytest.raises(SystemExit, match="no such thing"):
+        run(monkeypatch, "against", tmp_path, "--theirs", theirs, *data)
