@@ -18,7 +18,8 @@ from unida.assess import assess, to_json
 from unida.bench.command import Bench, run_bench
 from unida.bench.figures.command import Figure, run_figure
 from unida.bench.tables.command import TableCommand, run_table
-from unida.bench.tune.command import Tune, run_tune
+from unida.bench.tune.command import run_tune
+from unida.bench.tune.plan import Tune
 from unida.config import RunConfig, load_config
 from unida.console import say
 from unida.data.check import DataCheck, run_data_check

@@ -110,7 +110,7 @@ class RunFolder:
 
     def write_skipped(self, skipped: Iterable[Skipped]) -> None:
         rows = [(str(s.path), s.reason) for s in skipped]
-        write_text(self.skipped, _csv(("path", "reason"), rows))
+        write_text(self.skipped, to_csv(("path", "reason"), rows))
 
     def finish(self) -> None:
         write_text(self.done, "")
@@ -133,7 +133,7 @@ def predictions_csv(predictions: Iterable[Prediction]) -> str:
         (str(p.path), p.label, f"{p.confidence:.6f}", f"{p.unknown_score:.6g}", p.rule)
         for p in predictions
     ]
-    return _csv(("path", "label", "confidence", "unknown_score", "rule"), rows)
+    return to_csv(("path", "label", "confidence", "unknown_score", "rule"), rows)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -177,7 +177,8 @@ class _saying_what_failed:  # noqa: N801 - reads as a phrase where it is used
             ) from error
 
 
-def _csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """The text of a CSV file; any cell may hold anything."""
     text = io.StringIO(newline="")
     table = [header, *rows]
     # Before Python 3.13 the writer leaves a lone carriage return unquoted.

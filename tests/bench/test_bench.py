@@ -185,6 +185,7 @@ def test_label_noise_and_fewer_unknown_classes_are_part_of_a_bench(tmp_path: Pat
         (["--at-once", "0"], "at_once"),
         (["--methods", ","], "methods"),
         (["--setting", "upside-down"], "setting"),
+        (["--data", "nowhere"], "data"),
     ],
 )
 def test_a_bad_argument_is_one_sentence(

@@ -15,7 +15,8 @@ import tyro
 
 from tests.images import read_csv, write_classes
 from tests.tasks import QUICK, Task
-from unida.bench.tune.command import Tune, make_plan, run_tune
+from unida.bench.tune.command import run_tune
+from unida.bench.tune.plan import Tune, make_plan
 from unida.bench.tune.space import Choices, Range, parse_space, with_values
 from unida.bench.tune.study import Study
 from unida.config import RunConfig
@@ -38,7 +39,8 @@ def tuned(task: Task, out: Path, **options: Any) -> Tune:
 def start(given: Tune) -> subprocess.Popen[bytes]:
     """The same study in a process of its own."""
     code = (
-        "import json, sys; from unida.bench.tune.command import Tune, run_tune; "
+        "import json, sys; from unida.bench.tune.command import run_tune; "
+        "from unida.bench.tune.plan import Tune; "
         "given = json.loads(sys.argv[1]); given['space'] = tuple(given['space']); "
         "run_tune(Tune(**given))"
     )

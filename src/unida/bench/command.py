@@ -80,7 +80,8 @@ def run_bench(given: Bench) -> None:
     jobs = planned(given)
     folder = ResultsFolder(given.out)
     folder.make()
-    root = given.data or _digits(given)
+    root = given.data or _digits(given, folder)
+    require(root.is_dir(), "data", str(root), "a folder that is there")
     places = Places(str(folder.path.absolute()), str(root.absolute()), given.keep_models)
     for job in jobs:
         if not folder.is_locked(job):
@@ -143,12 +144,13 @@ def _numbers(text: str, field: str, kind: Callable[[str], N]) -> list[N]:
         raise UserError(f"{field} is {text!r}; allowed: numbers with commas between.") from None
 
 
-def _digits(given: Bench) -> Path:
+def _digits(given: Bench, folder: ResultsFolder) -> Path:
     require(given.protocol == "digits", "data", "not given", "the folder of the data set")
     root = given.out / "data"
-    if not (root / "complete").exists():
-        write_whole_digits(root)
-        (root / "complete").touch()
+    with folder.lock("data", wait=True):
+        if not (root / "complete").exists():
+            write_whole_digits(root)
+            (root / "complete").touch()
     return root
 
 

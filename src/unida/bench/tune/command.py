@@ -11,151 +11,33 @@
 With `--oracle` the names of all of these say so.
 """
 
-import csv
 import dataclasses
-import io
 import json
 import math
 import os
 import shlex
-import typing
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from fcntl import LOCK_EX, flock
-from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-import tyro
 from rich.console import Console
 from rich.table import Table
 
-from unida.adaptation import checked, run_adaptation
+from unida.adaptation import run_adaptation
 from unida.assess import assess
-from unida.bench.tune.space import Space, parse_space, with_values
-from unida.bench.tune.study import Row, Sampler, Study, differences, grid_size
+from unida.bench.tune.plan import Plan, Tune, make_plan
+from unida.bench.tune.space import with_values
+from unida.bench.tune.study import Row, Study, differences
 from unida.config import RunConfig
 from unida.console import say
 from unida.data.samples import Samples, Skipped, read_labelled, read_source, read_unlabelled
-from unida.errors import UserError, require, shorten
+from unida.errors import UserError, shorten
 from unida.model import Model
-from unida.runs import write_text
-from unida.selection import CRITERIA, ORACLE, Evidence, hide_classes
-
-LABEL_FREE = tuple(name for name in CRITERIA if name != ORACLE)
-WHERE_NOT_WHAT = frozenset(
-    {"source", "target", "out", "method", "settings", "device", "cache", "cache_dir", "memory_gb"}
-    | {"log_every", "checkpoint_every"}
-)
-"""Fields of a run in which two machines of one study may differ, and those told apart from it."""
-
-
-@dataclass(frozen=True)
-class Tune(RunConfig):
-    """Searches settings of a method, chosen without target labels; several machines may help.
-
-    The same command again goes on with the study, or helps with it. Options of a run and --set
-    are as for unida adapt.
-
-    Example: unida tune --source photos --target sketches --out study --space lam=0.1,0.3,1
-    """
-
-    out: str = ""
-    """Folder of the study; new or empty, or one that holds this very study."""
-    space: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=SPEC")] = ()
-    """What is searched: settings of the method or options of a run, as in --space lam=0.1,0.3,1
-    beta=0.1..1 lr=1e-4..1e-1:log. By default, for san, a grid over lam, beta and alpha."""
-    trials: int | None = None
-    """Trials of the study, all machines together; by default the whole grid, or 20."""
-    sampler: Sampler = "grid"
-    """grid: every combination once; tpe: Optuna's model of what is good; random."""
-    criterion: str | None = None
-    """How settings are chosen: source_validation (the default), entropy, neighbourhood_density or
-    separation. All do without target labels."""
-    oracle: bool = False
-    """Choose by target labels instead. For reference only: everything written says 'oracle'."""
-    labels: Path | None = None
-    """With --oracle: the target in class folders, a list file or a CSV."""
-    storage: str | None = None
-    """Where the study is kept: a journal file, by default in --out, or the URL of a database such
-    as postgresql://…, so that machines without a common folder can share it."""
-    study: str | None = None
-    """Name of the study in the storage; by default made from what it is."""
-    retake: bool = False
-    """Also take over trials that other machines began and did not finish. Only if none of them
-    works on the study any more."""
-    share_hidden: float = 0.25
-    """source_validation: share of the source classes that play unknown."""
-    share_held_out: float = 0.2
-    """source_validation: share of the other classes' images that are held out."""
-
-    def __post_init__(self) -> None:
-        """Nothing is checked while parsing: a bad value is answered in one sentence later."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A study, thought through.
-
-    Attributes:
-        config: the run whose fields are varied; its `out` is the folder of the study.
-        space: the fields.
-        sampler: how values are picked.
-        total: trials.
-        criterion: key of `CRITERIA`.
-        labels: labelled target, for the oracle.
-        shares: hidden and held-out, for `source_validation`.
-        storage: path or URL.
-        name: of the study.
-        retake: see `Tune`.
-    """
-
-    config: RunConfig
-    space: Space
-    sampler: Sampler
-    total: int
-    criterion: str
-    labels: Path | None
-    shares: tuple[float, float]
-    storage: str
-    name: str
-    retake: bool
-
-    @property
-    def out(self) -> Path:
-        return Path(self.config.out)
-
-    @property
-    def by_validation(self) -> bool:
-        return CRITERIA[self.criterion].images == "held-out source"
-
-    @property
-    def how(self) -> str:
-        """How the settings are chosen, as every output says it."""
-        return ORACLE if self.criterion == ORACLE else f"label-free: {self.criterion}"
-
-    @property
-    def definition(self) -> dict[str, Any]:
-        """What makes it this study, wherever it runs."""
-        run = dataclasses.asdict(self.config)
-        return {
-            "criterion": self.criterion,
-            "method": self.config.method,
-            "settings": sorted(self.config.settings),
-            "space": [f"{name}={spec}" for name, spec in self.space.items()],
-            "sampler": self.sampler,
-            **({"shares": list(self.shares)} if self.by_validation else {}),
-            **{name: value for name, value in run.items() if name not in WHERE_NOT_WHAT},
-        }
-
-    def file(self, name: str) -> Path:
-        """A file of the study; what the oracle has a part in is called so."""
-        return self.out / (f"{ORACLE}-{name}" if self.criterion == ORACLE else name)
-
-    def run(self, number: int) -> Path:
-        return self.out / "trials" / self.file(f"{number:03}").name
+from unida.runs import to_csv, write_text
+from unida.selection import CRITERIA, Evidence, hide_classes
 
 
 def run_tune(given: Tune) -> None:
@@ -175,60 +57,6 @@ def run_tune(given: Tune) -> None:
         raise
     with _alone(plan.out):
         _conclude(study.rows(), plan)
-
-
-def make_plan(given: Tune) -> Plan:
-    """What a command asks for, with every name and value checked."""
-    fields = [f.name for f in dataclasses.fields(RunConfig)]
-    config = checked(RunConfig(**{name: getattr(given, name) for name in fields}))
-    criterion = _criterion(given)
-    space = parse_space(given.space, config)
-    samplers = typing.get_args(Sampler)
-    require(given.sampler in samplers, "sampler", given.sampler, ", ".join(samplers))
-    most = grid_size(space) if given.sampler == "grid" else None
-    trials = given.trials if given.trials is not None else (most or 20)
-    require(trials >= 1, "trials", given.trials, "1 or more")
-    plan = Plan(
-        config=config,
-        space=space,
-        sampler=given.sampler,
-        total=min(trials, most) if most else trials,
-        criterion=criterion,
-        labels=Path(os.path.abspath(given.labels)) if given.labels else None,
-        shares=(given.share_hidden, given.share_held_out),
-        storage=given.storage or "",
-        name=given.study or "",
-        retake=given.retake,
-    )
-    return dataclasses.replace(
-        plan, name=_name(plan), storage=plan.storage or str(plan.file("journal.log"))
-    )
-
-
-def _criterion(given: Tune) -> str:
-    if given.oracle:
-        if given.labels is None:
-            raise UserError("--oracle chooses by target labels: name them by --labels.")
-        if given.criterion is not None:
-            raise UserError("--oracle is a criterion of its own: leave --criterion out.")
-        return ORACLE
-    if given.labels is not None:
-        raise UserError("--labels are looked at only with --oracle: leave them out, or add it.")
-    criterion = given.criterion or LABEL_FREE[0]
-    allowed = ", ".join(LABEL_FREE) + "; or --oracle"
-    require(criterion in LABEL_FREE, "criterion", criterion, allowed)
-    return criterion
-
-
-def _name(plan: Plan) -> str:
-    """The study's name: what it is and on which images, in short."""
-    if plan.name:
-        marked = plan.criterion != ORACLE or ORACLE in plan.name
-        return plan.name if marked else f"{ORACLE}-{plan.name}"
-    places = [plan.config.source, plan.config.target, str(plan.labels)]
-    content = json.dumps([plan.definition, places]).encode()
-    digest = blake2b(content, digest_size=4).hexdigest()
-    return f"{plan.config.method}-{plan.criterion}-{digest}"
 
 
 def _prepare(plan: Plan) -> RunConfig:
@@ -286,7 +114,7 @@ def _write_samples(file: Path, samples: Samples) -> None:
         (os.path.abspath(path), samples.classes[k])
         for path, k in zip(samples.paths, samples.labels, strict=True)
     ]
-    write_text(file, _csv([("path", "label"), *rows]))
+    write_text(file, to_csv(("path", "label"), rows))
 
 
 def _run_trial(
@@ -390,7 +218,7 @@ def _trials_csv(rows: list[Row], plan: Plan) -> str:
         )
         for row in rows
     ]
-    return _csv([header, *table])
+    return to_csv(header, table)
 
 
 def _print_table(rows: list[Row], plan: Plan, best: Row) -> None:
@@ -415,13 +243,6 @@ def _short(value: object) -> str:
 
 def _in_words(values: dict[str, Any]) -> str:
     return " ".join(f"{name}={_short(value)}" for name, value in values.items())
-
-
-def _csv(rows: list[tuple[str, ...]]) -> str:
-    text = io.StringIO(newline="")
-    # All quoted: before Python 3.13 the writer leaves a lone carriage return unquoted.
-    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(rows)
-    return text.getvalue()
 
 
 @contextmanager
