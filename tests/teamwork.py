@@ -11,6 +11,7 @@ import torch
 from tests.tasks import Task
 from unida import load
 from unida.adaptation import run_adaptation
+from unida.data.samples import Skipped
 from unida.runs import predictions_csv, write_text
 
 STEPS = 5
@@ -26,7 +27,7 @@ def main(root: Path, out: Path, methods: list[str]) -> None:
         run_adaptation(task.config(out / name, frozen=bool(frozen), **options))
     # Prediction by the whole team: 80 images and a bad one.
     model = load(out / methods[0], "cpu")
-    (predictions, skipped) = ([], [])  # type: ignore[var-annotated]
+    skipped: list[Skipped] = []
     predictions = model.predict([task.target, root / "bad.png"], skipped=skipped)
     write_text(out / "labels.csv", predictions_csv(predictions))
     write_text(out / "skipped.txt", "\n".join(str(one.path) for one in skipped))

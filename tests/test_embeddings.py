@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.tasks import Task
+from tests.tasks import QUICK, Task
 from unida import adapt, load
-from unida.adaptation import run_adaptation
+from unida.adaptation import _build_backbone, run_adaptation
 from unida.config import RunConfig
 from unida.data.domain import Domain
 from unida.data.pixels import ArrayStore
@@ -127,8 +127,6 @@ def test_every_method_trains_its_heads_alone(digits: Task, out: Path, method: st
 
 
 def build_fresh(run: RunConfig) -> dict[str, torch.Tensor]:
-    from unida.adaptation import _build_backbone
-
     return _build_backbone(run).state_dict()
 
 
@@ -159,8 +157,6 @@ def test_a_method_that_looks_into_the_backbone_says_so(digits: Task, out: Path) 
 
 
 def test_from_python(digits: Task, out: Path) -> None:
-    from tests.tasks import QUICK
-
     options = QUICK | {"frozen": True, "steps": 4, "cache_dir": str(out.parent / "cache")}
     model = adapt(digits.source, digits.target, out, **options)
     assert len(model.predict(digits.target)) == 80

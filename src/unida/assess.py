@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,15 +66,34 @@ def assess(model: Model, place: str | Path) -> Assessment:
     paths, scored = model.score(samples.paths, skipped)
     truth = dict(zip(samples.paths, samples.labels, strict=True))
     names = np.array(samples.classes)[[truth[path] for path in paths if path is not None]]
-    number = {name: k for k, name in enumerate(model.classes)}
-    labels = np.array([number.get(name, len(number)) for name in names], dtype=np.int64)
-    scores = {name: score_rule(scored, rule, labels) for name, rule in model.rules.items()}
-    return Assessment(scores, labels, scored, skipped, names)
+    return compare(scored, names, model.classes, model.rules, skipped)
+
+
+def compare(
+    scored: Scored,
+    true_classes: npt.NDArray[np.str_],
+    classes: Sequence[str],
+    rules: Mapping[str, Rule],
+    skipped: Iterable[Skipped] = (),
+) -> Assessment:
+    """What a model said against the truth, under every rule.
+
+    Args:
+        scored: what it said.
+        true_classes: names, those of unknown images too.
+        classes: the known classes.
+        rules: by the name asked for.
+        skipped: images left out.
+    """
+    number = {name: k for k, name in enumerate(classes)}
+    labels = np.array([number.get(name, len(number)) for name in true_classes], dtype=np.int64)
+    scores = {name: score_rule(scored, rule, labels) for name, rule in rules.items()}
+    return Assessment(scores, labels, scored, list(skipped), true_classes)
 
 
 def score_rule(scored: Scored, rule: Rule, labels: IntArray) -> Score:
     """The score under one rule."""
-    return score(labels, _verdicts(scored, rule), unknown=scored.probs.shape[1])
+    return score(labels, verdicts_of(scored, rule), unknown=scored.probs.shape[1])
 
 
 def rank(assessment: Assessment, seed: int = 0) -> Ranking:
@@ -97,14 +117,11 @@ def to_json(assessment: Assessment, model: Model, place: str | Path) -> str:
         "labels": str(place),
         "images": len(assessment.labels),
         "classes": [*model.classes, UNKNOWN],
-        "ranking": _defined(dataclasses.asdict(ranking)),
+        "ranking": defined(dataclasses.asdict(ranking)),
         "rules": {
             name: {
                 "rule": dataclasses.asdict(model.rules[name]),
-                "scores": _defined(
-                    dataclasses.asdict(result)
-                    | {"h3": h3(result.known, result.unknown, ranking.nmi)}
-                ),
+                "scores": all_scores(result, ranking),
                 **_by_class(assessment, model.rules[name], (*model.classes, UNKNOWN)),
             }
             for name, result in assessment.scores.items()
@@ -113,20 +130,27 @@ def to_json(assessment: Assessment, model: Model, place: str | Path) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
+def all_scores(result: Score, ranking: Ranking) -> dict[str, float | None]:
+    """The scores under a rule by name, H3 among them; an undefined one is None."""
+    three = h3(result.known, result.unknown, ranking.nmi)
+    return defined(dataclasses.asdict(result) | {"h3": three})
+
+
 def _by_class(assessment: Assessment, rule: Rule, names: tuple[str, ...]) -> dict[str, object]:
     """Recalls by class, and counts: rows are true classes, columns predictions, as in `classes`."""
-    labels, verdicts = assessment.labels, _verdicts(assessment.scored, rule)
+    labels, verdicts = assessment.labels, verdicts_of(assessment.scored, rule)
     return {
         "recalls": {names[k]: recall for k, recall in recalls(labels, verdicts).items()},
         "confusion": confusion(labels, verdicts, len(names) - 1).tolist(),
     }
 
 
-def _verdicts(scored: Scored, rule: Rule) -> IntArray:
+def verdicts_of(scored: Scored, rule: Rule) -> IntArray:
+    """Number of the known class of each image, or the number of known classes for unknown."""
     verdicts: IntArray = scored.probs.argmax(1)
     verdicts[rule.is_unknown(scored.unknown_score)] = scored.probs.shape[1]
     return verdicts
 
 
-def _defined(numbers: dict[str, float]) -> dict[str, float | None]:
+def defined(numbers: dict[str, float]) -> dict[str, float | None]:
     return {name: None if math.isnan(value) else value for name, value in numbers.items()}

@@ -20,6 +20,12 @@ Precision = Literal["auto", "fp32", "tf32", "bf16"]
 CacheMode = Literal["auto", "memory", "disk", "stream"]
 
 
+WHERE_NOT_WHAT = frozenset(
+    {"source", "target", "out", "device", "cache", "cache_dir", "memory_gb", "log_every"}
+)
+"""Fields of `RunConfig` that have no say in a result: they say where things lie."""
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Adapts a classifier from labelled source images to unlabelled target images."""

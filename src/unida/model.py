@@ -90,7 +90,7 @@ class Model:
         one = isinstance(images, str | Path | Image.Image)
         items = list(_expand([images] if one else images))  # type: ignore[list-item, arg-type]
         n, items = len(items), items[team.share(len(items))]
-        if 1 < team.size() > n:
+        if team.size() > max(n, 1):
             raise UserError(f"{n} images are too few for {team.size()} processes: start one.")
         paths: list[Path | None] = []
         bad: list[Skipped] = []

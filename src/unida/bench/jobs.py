@@ -13,15 +13,10 @@ from typing import Any
 
 from unida.bench.entries import parse_entry
 from unida.bench.results import FORMAT
-from unida.config import RunConfig, from_mapping, parse_settings
+from unida.config import WHERE_NOT_WHAT, RunConfig, from_mapping, parse_settings
 from unida.data.protocols import load_protocol
 from unida.errors import require
 from unida.methods import METHODS
-
-WHERE_NOT_WHAT = frozenset(
-    {"source", "target", "out", "device", "cache", "cache_dir", "memory_gb", "log_every"}
-)
-"""Fields of `RunConfig` that have no say in a result: they say where things lie."""
 
 GIVEN_BY_THE_JOB = frozenset({"source", "target", "out", "method", "settings", "seed"})
 """Fields of `RunConfig` that follow from the job and cannot be given as options."""

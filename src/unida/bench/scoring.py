@@ -7,7 +7,6 @@ import math
 import os
 import platform
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +15,20 @@ import numpy.typing as npt
 import torch
 from sklearn.decomposition import PCA
 
-from unida import __version__, metrics
-from unida.assess import score_rule
+from unida import __version__
+from unida.assess import (
+    Assessment,
+    Ranking,
+    all_scores,
+    compare,
+    defined,
+    rank,
+    verdicts_of,
+)
 from unida.bench.arrays import Arrays
-from unida.bench.jobs import WHERE_NOT_WHAT, Job
+from unida.bench.jobs import Job
 from unida.bench.results import Result, RuleResult
-from unida.config import RunConfig
+from unida.config import WHERE_NOT_WHAT, RunConfig
 from unida.data.domain import Domain, load_domains
 from unida.data.protocols import TaskFiles, load_protocol
 from unida.data.samples import Samples, read_labelled
@@ -29,26 +36,14 @@ from unida.devices import pick_device, pick_dtype
 from unida.embeddings import embed
 from unida.evaluate import score_images
 from unida.methods import Method
+from unida.metrics import confusion
 from unida.model import Model
 from unida.reject import Rule, fit_rules
-from unida.types import IntArray, Scored
+from unida.types import IntArray
 from unida.views import View
 
 SOURCE_SAMPLE = 2000
 """Source images whose features are kept for pictures."""
-
-
-@dataclass(frozen=True)
-class Truth:
-    """What is known of the target's images.
-
-    Attributes:
-        labels: number of the known class, or the number of known classes for unknown.
-        names: true class of each image.
-    """
-
-    labels: IntArray
-    names: npt.NDArray[np.str_]
 
 
 class Oracle:
@@ -66,9 +61,9 @@ class Oracle:
         dtype, method.backbone.dtype = method.backbone.dtype, None
         scored = score_images(method, target.pixels, self.config.image_size, target.device)
         method.backbone.dtype = dtype
-        truth = truth_of(target.samples, self.task)
         rules = fit_rules(scored.unknown_score)
-        h = {name: score_rule(scored, rule, truth.labels).h for name, rule in rules.items()}
+        found = compare(scored, _names(target.samples), self.task.known_classes, rules)
+        h = {name: score.h for name, score in found.scores.items()}
         with self.file.open("a") as file:
             file.write(json.dumps({"step": step, "h": h}) + "\n")
 
@@ -88,11 +83,9 @@ def score_run(
     """Scores the last step of a run under every rule."""
     target = _load(config, read_labelled(task.target), model.method, model.method.target_views)
     scored = score_images(model.method, target.pixels, config.image_size, model.device)
-    truth = truth_of(target.samples, task)
-    unknown = len(task.known_classes)
-    novel = truth.labels == unknown
-    nmi = metrics.novel_nmi(scored.features[novel], truth.names[novel], seed=0)
-    best = scored.probs.argmax(1)
+    found = compare(scored, _names(target.samples), task.known_classes, model.rules)
+    ranking = rank(found)
+    unknown = int((found.labels == len(task.known_classes)).sum())
     source, from_source = _source_sample(model, config, task)
     result = Result(
         data=load_protocol(job.data).name,
@@ -106,48 +99,38 @@ def score_run(
         unknown_classes=task.unknown_classes,
         known_classes=list(task.known_classes),
         shared_classes=list(task.shared_classes),
-        images={"source": source, "target": len(target), "unknown": int(novel.sum())},
+        images={"source": source, "target": len(target), "unknown": unknown},
         options=_options(config),
         settings=dataclasses.asdict(model.method.config),
         rules={
-            name: _under(rule, scored, truth.labels, task, nmi)
-            for name, rule in model.rules.items()
+            name: _under(name, model.rules[name], found, ranking, task) for name in found.scores
         },
-        ranking=_defined(
-            auroc=metrics.auroc(truth.labels, scored.unknown_score, unknown),
-            oscr=metrics.oscr(truth.labels, best, scored.unknown_score, unknown),
-            nmi=nmi,
-            closed=float((best == truth.labels)[~novel].mean()),
-        ),
+        ranking=defined(dataclasses.asdict(ranking)),
         seconds=round(_seconds_of_training(Path(config.out) / "metrics.jsonl"), 2),
         parameters=sum(p.numel() for p in model.method.parameters()),
         made_with=_made_with(model, config),
         oracle=oracle.best() if oracle else {},
     )
-    return result, _arrays(scored, truth, from_source)
+    return result, _arrays(found, from_source)
 
 
-def truth_of(target: Samples, task: TaskFiles) -> Truth:
-    assert target.labels is not None
-    number = {name: k for k, name in enumerate(task.known_classes)}
-    names = np.array(target.classes)[target.labels]
-    labels = np.array([number.get(name, len(number)) for name in names], dtype=np.int64)
-    return Truth(labels, names)
+def _names(samples: Samples) -> npt.NDArray[np.str_]:
+    """True class of each image."""
+    assert samples.labels is not None
+    return np.array(samples.classes)[samples.labels]
 
 
-def _under(rule: Rule, scored: Scored, labels: IntArray, task: TaskFiles, nmi: float) -> RuleResult:
+def _under(
+    name: str, rule: Rule, found: Assessment, ranking: Ranking, task: TaskFiles
+) -> RuleResult:
     unknown = len(task.known_classes)
-    score = score_rule(scored, rule, labels)
-    predictions = np.where(rule.is_unknown(scored.unknown_score), unknown, scored.probs.argmax(1))
-    counts = metrics.confusion(labels, predictions, unknown)
+    counts = confusion(found.labels, verdicts_of(found.scored, rule), unknown)
     shown = [task.known_classes.index(name) for name in task.shared_classes] + [unknown]
     return RuleResult(
         in_force=rule.name,
         threshold=rule.threshold,
         note=rule.note,
-        scores=_defined(
-            **dataclasses.asdict(score), h3=metrics.h3(score.known, score.unknown, nmi)
-        ),
+        scores=all_scores(found.scores[name], ranking),
         confusion=counts[shown].tolist(),
     )
 
@@ -178,23 +161,22 @@ def _source_sample(
     return n, (domain.samples.labels, scored.features)
 
 
-def _arrays(
-    scored: Scored, truth: Truth, source: tuple[IntArray, npt.NDArray[np.float32]]
-) -> Arrays:
+def _arrays(found: Assessment, source: tuple[IntArray, npt.NDArray[np.float32]]) -> Arrays:
     """Features of both domains in the same few directions: all a picture needs."""
     labels, features = source
+    scored, n = found.scored, len(found.labels)
     both = np.concatenate([scored.features, features])
     few = min(50, *both.shape)
     reduced = PCA(few, svd_solver="randomized", random_state=0).fit_transform(both)
     return Arrays(
-        labels=truth.labels,
-        true_class=truth.names,
+        labels=found.labels,
+        true_class=found.true_classes,
         best=scored.probs.argmax(1),
         confidence=scored.probs.max(1),
         unknown_score=scored.unknown_score,
-        features=reduced[: len(truth.labels)].astype(np.float32),
+        features=reduced[:n].astype(np.float32),
         source_labels=labels,
-        source_features=reduced[len(truth.labels) :].astype(np.float32),
+        source_features=reduced[n:].astype(np.float32),
     )
 
 
@@ -244,10 +226,6 @@ def _commit() -> str:
     except OSError:
         found = ""
     return os.environ.get("UNIDA_COMMIT") or found or "unknown"
-
-
-def _defined(**numbers: float) -> dict[str, float | None]:
-    return {name: None if math.isnan(value) else value for name, value in numbers.items()}
 
 
 def _or_less(value: float) -> float:

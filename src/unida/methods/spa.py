@@ -137,9 +137,9 @@ class SPA(Method):
         logits, h = self._read(middle)
         if self.training:
             self._seen.append(logits)
-        project, gathered = self.project(self.backbone.gathered(h)), self.backbone.gathered
+        gathered = self.backbone.gathered  # a team's share to the whole batch
         parts = [] if self.config.use == "instead" else [gathered(self.backbone.top(middle))]
-        return torch.cat([*parts, project], 1)
+        return torch.cat([*parts, self.project(gathered(h))], 1)
 
     def _read(self, middle: Tensor) -> tuple[Tensor, Tensor]:
         """Word logits of a map's locations, and its histogram times K_w."""

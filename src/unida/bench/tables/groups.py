@@ -10,13 +10,13 @@ from statistics import mean, stdev
 
 from unida.bench.results import Result
 from unida.bench.tables.published import Classes, PaperData, PublishedTable, paper
+from unida.config import WHERE_NOT_WHAT
 from unida.errors import UserError
 from unida.methods import METHODS
 
-NO_SAY = frozenset(
-    {"seed", "method", "settings", "source", "target", "out", "device", "cache", "cache_dir"}
-    | {"memory_gb", "log_every", "checkpoint_every", "reject", "weights", "precision"}
-)
+NO_SAY = WHERE_NOT_WHAT | {
+    "seed", "method", "settings", "checkpoint_every", "reject", "weights", "precision",
+}  # fmt: skip
 """Options that have no say in a number of a table, or that `traits` treats apart."""
 
 ORDER = (

@@ -14,15 +14,12 @@ import tyro
 from unida.adaptation import checked
 from unida.bench.tune.space import Space, parse_space
 from unida.bench.tune.study import Sampler, grid_size
-from unida.config import RunConfig
+from unida.config import WHERE_NOT_WHAT, RunConfig
 from unida.errors import UserError, require
 from unida.selection import CRITERIA, ORACLE
 
 LABEL_FREE = tuple(name for name in CRITERIA if name != ORACLE)
-WHERE_NOT_WHAT = frozenset(
-    {"source", "target", "out", "method", "settings", "device", "cache", "cache_dir", "memory_gb"}
-    | {"log_every", "checkpoint_every"}
-)
+TOLD_APART = WHERE_NOT_WHAT | {"method", "settings", "checkpoint_every"}
 """Fields of a run in which two machines of one study may differ, and those told apart from it."""
 
 
@@ -121,7 +118,7 @@ class Plan:
             "space": [f"{name}={spec}" for name, spec in self.space.items()],
             "sampler": self.sampler,
             **({"shares": list(self.shares)} if self.by_validation else {}),
-            **{name: value for name, value in run.items() if name not in WHERE_NOT_WHAT},
+            **{name: value for name, value in run.items() if name not in TOLD_APART},
         }
 
     def file(self, name: str) -> Path:
