@@ -3,6 +3,7 @@
 import os
 
 import torch
+from torch import Tensor
 
 from unida.config import Precision
 from unida.errors import UserError, require
@@ -39,3 +40,10 @@ def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype | None
     torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
     torch.backends.cudnn.allow_tf32 = precision == "tf32"
     return torch.bfloat16 if precision == "bf16" else None
+
+
+def send(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on a device; a copy to a GPU is queued there and nobody waits for it."""
+    if device.type != "cuda" or tensor.device.type != "cpu":
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)

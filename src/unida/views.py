@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from unida.devices import send
+
 GREY = (0.299, 0.587, 0.114)  # weights of red, green and blue in brightness
 
 
@@ -86,7 +88,7 @@ def make_view(
         cut = pixels[..., corner : corner + size, corner : corner + size]
     else:
         boxes = _boxes(view, uniform(5), images.shape[-1], size)
-        cut = _cut(pixels, boxes.to(images.device, non_blocking=True), size)
+        cut = _cut(pixels, send(boxes, images.device), size)
     if any(view.jitter):
         cut = _recolour(cut, view, 2 * uniform(5) - 1)
     return cut
@@ -97,7 +99,7 @@ def _stored(view: View, embeddings: Tensor, u: Tensor) -> Tensor:
     if view == PLAIN:
         return embeddings[:, 0]
     n, variants = embeddings.shape[:2]
-    picked = (1 + (u * (variants - 1)).long()).to(embeddings.device)
+    picked = send(1 + (u * (variants - 1)).long(), embeddings.device)
     return embeddings[torch.arange(n, device=embeddings.device), picked]
 
 
@@ -145,7 +147,7 @@ def _recolour(images: Tensor, view: View, u: Tensor) -> Tensor:
     matrix = (contrast * brightness)[:, None, None] * (_hue_turn(h) @ matrix)
     lift = (1 - contrast) * brightness
 
-    matrix, lift, grey = (t.to(images.device, non_blocking=True) for t in (matrix, lift, grey))
+    matrix, lift, grey = (send(t, images.device) for t in (matrix, lift, grey))
     mean_grey = torch.einsum("nchw,c->n", images, grey) / images[0, 0].numel()
     mixed = torch.einsum("nij,njhw->nihw", matrix, images)
     return (mixed + (lift * mean_grey)[:, None, None, None]).clamp(0, 1)

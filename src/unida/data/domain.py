@@ -12,6 +12,7 @@ from unida.config import RunConfig
 from unida.data.pixels import ArrayStore, PixelStore, Progress, choose_cache, default_cache_dir
 from unida.data.pixels import load_pixels as _load_pixels
 from unida.data.samples import Samples
+from unida.devices import send
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Domain:
 
     def images(self, index: Tensor) -> Tensor:
         """Pixels at `index`, uint8 (B, 3, S, S), on the training device."""
-        return self.pixels.get(index).to(self.device, non_blocking=True)
+        return send(self.pixels.get(index), self.device)
 
 
 def load_domains(

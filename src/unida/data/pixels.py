@@ -22,6 +22,7 @@ from torch import Tensor
 from unida.config import CacheMode
 from unida.data.decode import BadImageError, Pixels, decode_file
 from unida.data.samples import Samples, Skipped
+from unida.devices import send
 from unida.errors import UserError, shorten
 from unida.types import IntArray
 
@@ -55,7 +56,7 @@ class ArrayStore:
         return len(self.array)
 
     def get(self, index: Tensor) -> Tensor:
-        return self.array[index.to(self.array.device)]
+        return self.array[send(index, self.array.device)]
 
     def to(self, device: torch.device) -> "ArrayStore":
         return ArrayStore(self.array.to(device))
