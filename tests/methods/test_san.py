@@ -226,6 +226,27 @@ def test_the_projection_learns_slower_and_every_parameter_is_in_one_group() -> N
         assert sorted(grouped + backbone) == sorted(id(p) for p in method.parameters())
 
 
+@pytest.mark.parametrize(
+    ("settings", "shapes"),
+    [
+        ({}, [(256, 128), (128, 256)]),
+        ({"hidden": 0.5}, [(64, 128), (128, 64)]),
+        ({"width": 32}, [(64, 128), (32, 64)]),
+        ({"width": 32, "hidden": 1.5}, [(48, 128), (32, 48)]),
+        ({"width": 2, "hidden": 0.1}, [(1, 128), (2, 1)]),
+    ],
+)
+@pytest.mark.parametrize("row", ["the default", "without AIO", "as printed"])
+def test_z_and_the_hidden_layer_are_as_wide_as_asked(
+    row: str, settings: dict[str, Any], shapes: list[tuple[int, int]]
+) -> None:
+    method = build("san", **settings, **ABLATION[row])
+    weights = [p for p in method.projection.parameters() if p.ndim == 2]
+    assert [tuple(w.shape) for w in weights] == shapes
+    assert train(method) == {name for name, _ in method.named_parameters()}
+    assert method.eval().predict(images(3)).features.shape == (3, shapes[1][0])
+
+
 def test_target_views_are_two_strong_ones() -> None:
     method = build("san", crop=0.55)
     assert method.source_views == (WEAK,)
@@ -249,6 +270,7 @@ FORMS = "scaled, paper, released, info_nce, none"
         ({"top_n": "many"}, "top_n is 'many'; allowed: a value of type int."),
         ({"entropy": -1}, "entropy is -1.0; allowed: from 0 to 1000."),
         ({"head": "deep"}, "head is 'deep'; allowed: linear, hashed."),
+        ({"width": 1}, "width is 1; allowed: from 2 to 16384."),
         ({"hidden": 0}, "hidden is 0.0; allowed: from 0.1 to 10."),
         ({"projection_lr": -1}, "projection_lr is -1.0; allowed: from 0 to 100."),
         ({"crop": 0}, "crop is 0.0; allowed: more than 0, at most 1."),

@@ -48,7 +48,8 @@ class SANConfig:
         top_n: N, classes in the softmax of L_AIO; by default all of them, at most the paper's 20.
         entropy: weight of the open-set entropy on the target (OVANet's; released code only).
         head: All-in-One classifier, `linear` (paper) or `hashed` (released).
-        hidden: neurons of H's hidden layer, as a multiple of the features.
+        width: numbers in z; by default as many as the features.
+        hidden: neurons of H's hidden layer, as a multiple of z's width.
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
     """
@@ -63,6 +64,7 @@ class SANConfig:
     top_n: int | None = None
     entropy: float = 0.1
     head: Literal["linear", "hashed"] = "hashed"
+    width: int | None = None
     hidden: float = 2.0
     projection_lr: float = 0.01
     crop: float = 0.7
@@ -73,6 +75,7 @@ class SANConfig:
         require_range(self, 0, 1, "alpha")
         require(0 < self.crop <= 1, "crop", self.crop, "more than 0, at most 1")
         require(self.top_n is None or self.top_n >= 2, "top_n", self.top_n, "none, or 2 or more")
+        require_range(self, 2, 16384, "width")
         require_range(self, 0.1, 10, "hidden")
 
 
@@ -86,11 +89,13 @@ class SAN(Method):
     )
     Config = SANConfig
     config: SANConfig
+    capturable = True
 
     def __init__(self, config: SANConfig, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__(config, backbone, sizes)
-        width, n_classes = backbone.out_features, sizes.n_classes
-        self.projection = Projection(width, round(config.hidden * width), width)  # H
+        features, n_classes = backbone.out_features, sizes.n_classes
+        width = config.width or features
+        self.projection = Projection(features, max(1, round(config.hidden * width)), width)  # H
         self.classifier: AllInOne | ClosedAndOpen = (
             AllInOne(width, n_classes, hashed=config.head == "hashed")  # C^AIO
             if config.classifier == "all_in_one"

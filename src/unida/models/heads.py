@@ -9,7 +9,7 @@ class Projection(nn.Sequential):
     """Projection H: y → z, a two-layer perceptron.
 
     The paper says "two-layer MLP with 2048 neurons"; the released code has 2048 → 4096 → 2048
-    with batch norm and leaky ReLU, that is `hidden` twice and `out` once the features.
+    with batch norm and leaky ReLU, that is `out` once the features and `hidden` twice that.
     """
 
     def __init__(self, features: int, hidden: int, out: int) -> None:
