@@ -4,8 +4,9 @@
     python benchmarks/step.py --backbone vit-small --batch 36,128 --precisions bf16
 
 The bare step (a) is the network and nothing else: as many forwards as the method makes, of a fixed
-batch that lies on the device, a linear head, cross-entropy, backward, SGD. The full step (b) is the
-training loop as users run it: batches from decoded pixels, views, all losses, optimiser, logging.
+batch that lies on the device, a linear head, cross-entropy, backward, SGD; launched kernel by
+kernel, recorded as a CUDA graph, or recorded and compiled. The full step (b) is the training loop
+as users run it: batches from decoded pixels, views, all losses, optimiser, logging, launched alike.
 Blocks of (a) and (b) take turns, so that whatever slows the machine down slows both; the figures
 are medians over blocks. Without a GPU everything is small.
 """
@@ -14,6 +15,7 @@ import argparse
 import copy
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import machine
@@ -28,8 +30,8 @@ from unida.methods import METHODS
 from unida.models.backbone import Backbone
 from unida.train import Batches
 
-MODES: dict[str, dict[str, Any]] = {"eager": {}}
-"""How a step is launched, by name: the options of a run that switch it on."""
+MODES = ("eager", "captured", "compiled")
+"""How a step is launched; the bare one likewise. See `RunConfig.launch`."""
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 ON_CPU = {
@@ -37,6 +39,7 @@ ON_CPU = {
     "image_size": 32,
     "batch": [36],
     "precisions": ["fp32"],
+    "modes": ["eager"],
     "images": 400,
     "steps": 5,
     "repeats": 5,
@@ -46,6 +49,7 @@ ON_CUDA = {
     "image_size": 224,
     "batch": [36],
     "precisions": list(PRECISIONS),
+    "modes": ["eager", "captured"],
     "images": 4000,
     "steps": 20,
     "repeats": 7,
@@ -73,8 +77,25 @@ class Bare:
             weight_decay=5e-4,
             fused=True,
         )
+        self.forward: Callable[[Tensor], Tensor] = self.net
+        self.launch = self.step
 
-    def __call__(self) -> None:
+    def record(self, compiled: bool) -> None:
+        """From here on a step is one graph, perhaps of compiled kernels."""
+        if compiled:
+            self.forward = torch.compile(self.net.forward, dynamic=False)
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                self.step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        self.optimizer.zero_grad()
+        with torch.cuda.graph(graph, stream=stream):
+            self.step()
+        self.launch = graph.replay
+
+    def step(self) -> None:
         losses = [F.cross_entropy(self._logits(images), self.labels) for images in self.images]
         self.optimizer.zero_grad()
         torch.stack(losses).sum().backward()
@@ -83,7 +104,7 @@ class Bare:
     def _logits(self, images: Tensor) -> Tensor:
         low = self.dtype or torch.float32
         with torch.autocast(self.device.type, low, enabled=self.dtype is not None):
-            features = self.net(images)
+            features = self.forward(images)
         return self.head(features.float())
 
 
@@ -111,7 +132,7 @@ class TakingTurns:
 
     def _bare_block(self) -> None:
         for _ in range(self.block):
-            self.bare()
+            self.bare.launch()
 
 
 def measure(
@@ -126,7 +147,10 @@ def measure(
     sizes = machine.sizes_of(source, target, config)
     method = machine.build_method(name, (), backbone, sizes, device)
     forwards = len(method.source_views) + len(method.target_views)
-    turns = TakingTurns(Bare(backbone, forwards, config, device), args, device)
+    bare_step = Bare(backbone, forwards, config, device)
+    if config.launch != "eager":
+        bare_step.record(compiled=config.launch == "compiled")
+    turns = TakingTurns(bare_step, args, device)
     machine.drive(method, Batches(source, target, config), config, device, turns)
     bare, full = statistics.median(turns.of_bare), statistics.median(turns.of_full)
     images = forwards * config.batch
@@ -142,7 +166,9 @@ def measure(
     }
 
 
-def run_config(args: argparse.Namespace, method: str, batch: int, precision: Any, mode: str) -> Any:
+def run_config(
+    args: argparse.Namespace, method: str, batch: int, precision: Any, mode: Any
+) -> RunConfig:
     """A run long enough for all blocks; the step after them takes the last checkpoint."""
     return RunConfig(
         method=method,
@@ -154,7 +180,7 @@ def run_config(args: argparse.Namespace, method: str, batch: int, precision: Any
         steps=args.warm_up + args.repeats * args.steps + 1,
         log_every=min(50, args.steps),
         checkpoint_every=10**9,
-        **MODES[mode],
+        launch=mode,
     )
 
 
@@ -163,7 +189,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--methods", type=machine.some_of(METHODS), default=["san", "ovanet", "dance"]
     )
-    parser.add_argument("--modes", type=machine.some_of(MODES), default=list(MODES))
+    parser.add_argument("--modes", type=machine.some_of(MODES))
     parser.add_argument("--precisions", type=machine.some_of(PRECISIONS))
     parser.add_argument("--backbone", help="a name, hf:… or vit-small (random weights, no file)")
     parser.add_argument("--batch", type=machine.numbers, help="images a step and domain; several")

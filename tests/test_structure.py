@@ -11,11 +11,11 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "unida"
 
 ROOMS = (
-    "errors", "streams", "team", "types", "config",  # what every room may use
+    "errors", "streams", "team", "types", "config", "devices",  # what every room may use
     "data", "views",  # images → batches
     "losses", "models", "methods",  # batches → losses, images → outputs
     "metrics", "reject",  # arrays → numbers, scores → verdicts
-    "devices", "embeddings", "evaluate", "runs", "train", "model",  # the way of a run
+    "embeddings", "evaluate", "runs", "step", "train", "model",  # the way of a run
     "assess", "selection",  # how good it is
     "console", "adaptation", "demo", "bench", "cli",  # what a user calls
 )  # fmt: skip

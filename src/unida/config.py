@@ -18,12 +18,12 @@ C = TypeVar("C")
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 CacheMode = Literal["auto", "memory", "disk", "stream"]
-
+Launch = Literal["auto", "eager", "captured", "compiled"]
 
 WHERE_NOT_WHAT = frozenset(
-    {"source", "target", "out", "device", "cache", "cache_dir", "memory_gb", "log_every"}
+    {"source", "target", "out", "device", "launch", "cache", "cache_dir", "memory_gb", "log_every"}
 )
-"""Fields of `RunConfig` that have no say in a result: they say where things lie."""
+"""Fields of `RunConfig` that have no say in a result: they say where things lie and happen."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +73,10 @@ class RunConfig:
     losses are always in float32."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
+    launch: Launch = "auto"
+    """How a step reaches a GPU: kernel by kernel (eager), recorded once and launched as one
+    (captured), or recorded after the backbone was compiled, which takes a minute at the start and
+    pays in long runs. auto is captured where the method allows it."""
     reject: str = "mixture"
     """How 'unknown' is decided in predictions.csv: see RULES in unida.reject."""
     flip: bool = True
@@ -104,7 +108,7 @@ class RunConfig:
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
         if self.backbone_lr is not None:
             require(self.backbone_lr >= 0, "backbone_lr", self.backbone_lr, "0 or more")
-        for name, choice in (("precision", Precision), ("cache", CacheMode)):
+        for name, choice in (("precision", Precision), ("launch", Launch), ("cache", CacheMode)):
             allowed = typing.get_args(choice)
             value = getattr(self, name)
             require(value in allowed, name, value, ", ".join(allowed))

@@ -14,10 +14,12 @@ from unida import team
 from unida.config import RunConfig
 from unida.data.domain import Domain
 from unida.data.sampling import Balanced, Shuffled
+from unida.devices import send
 from unida.errors import UserError
 from unida.methods import Method
 from unida.methods.base import DomainName
 from unida.runs import RunFolder
+from unida.step import Numbers, choose_launch, make_step
 from unida.streams import stream, stream_seed
 from unida.types import Batch
 from unida.views import PLAIN, WEAK, View, make_view
@@ -46,15 +48,15 @@ def train(
     """
     accelerator = _accelerator(device)
     method.to(device)
+    if device.type == "cuda":
+        method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     team.join_batch_norms(method.backbone)
-    optimizer = torch.optim.SGD(
-        _groups(method, config),
-        momentum=config.momentum,
-        nesterov=config.momentum > 0,
-        weight_decay=config.weight_decay,
-    )
+    optimizer = _optimizer(method, config)
     first = _restore(method, optimizer, run)
+    launch = choose_launch(config, method, device)
+    _place_lr(optimizer, None if launch == "eager" else device)
     model, optimizer = accelerator.prepare(method, optimizer)
+    take_step = make_step(launch, method, model, optimizer, accelerator)
     look = _Look(method, batches)
     tally = _Tally(first)
     for step in range(first, config.steps):
@@ -63,18 +65,7 @@ def train(
             _refresh(method, look, step)
         _set_lr(optimizer, config, step)
         model.train()
-        batch = batches.at(step, method)
-        method.backbone.gathers = team.size() > 1
-        terms = model(batch)
-        total = torch.stack(list(terms.values())).sum()
-        optimizer.zero_grad()
-        accelerator.backward(total)
-        grads = [p.grad for p in method.parameters() if p.grad is not None]
-        tally.add(step, total, terms, torch.nn.utils.get_total_norm(grads))
-        optimizer.step()
-        with torch.no_grad():
-            method.after_step(batch)
-        method.backbone.gathers = False
+        tally.add(step, take_step(batches.at(step, method)))
 
         done = step + 1
         checkpoint = done % config.checkpoint_every == 0 or done == config.steps
@@ -127,10 +118,10 @@ class Batches:
         return Batch(
             step=step,
             source_views=self._views("source", method.source_views, source, step),
-            source_labels=self.labels[source_index].to(device, non_blocking=True),
-            source_index=source_index.to(device, non_blocking=True),
+            source_labels=send(self.labels[source_index], device),
+            source_index=send(source_index, device),
             target_views=self._views("target", method.target_views, target, step),
-            target_index=target_index.to(device, non_blocking=True),
+            target_index=send(target_index, device),
             extra=extra,
         )
 
@@ -203,11 +194,10 @@ class _Tally:
         self.sums: dict[str, Tensor] = {}
         self.first_bad: Tensor | None = None
 
-    def add(self, step: int, total: Tensor, terms: dict[str, Tensor], grad_norm: Tensor) -> None:
-        for name, value in {"loss": total, **terms, "grad_norm": grad_norm}.items():
-            value = value.detach().float()
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
-        bad = torch.where(torch.isfinite(total + grad_norm), -1, step).detach()
+    def add(self, step: int, numbers: Numbers) -> None:
+        for name, value in numbers.items():
+            self.sums[name] = self.sums[name] + value if name in self.sums else value.clone()
+        bad = torch.where(torch.isfinite(numbers["loss"] + numbers["grad_norm"]), -1, step)
         self.first_bad = (
             bad if self.first_bad is None else torch.where(self.first_bad < 0, bad, self.first_bad)
         )
@@ -242,10 +232,32 @@ def _groups(method: Method, config: RunConfig) -> list[dict[str, Any]]:
     ]
 
 
-def _set_lr(optimizer: torch.optim.Optimizer, config: RunConfig, step: int) -> None:
-    lr = inverse_decay(config.lr, step, config.steps)
+def _optimizer(method: Method, config: RunConfig) -> torch.optim.SGD:
+    optimizer = torch.optim.SGD(
+        _groups(method, config),
+        momentum=config.momentum,
+        nesterov=config.momentum > 0,
+        weight_decay=config.weight_decay,
+        fused=True,
+    )
+    if config.momentum:
+        # The fused kernel wants all or none to be there, and some methods let parameters rest.
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
+    return optimizer
+
+
+def _place_lr(optimizer: torch.optim.Optimizer, device: torch.device | None) -> None:
+    """Learning rates are plain numbers, or lie on a device, where a recorded step reads them."""
     for group in optimizer.param_groups:
-        group["lr"] = group["factor"] * lr
+        group["lr"] = torch.zeros((), device=device) if device else 0.0
+
+
+def _set_lr(optimizer: torch.optim.Optimizer, config: RunConfig, step: int) -> None:
+    for group in optimizer.param_groups:
+        lr = group["factor"] * inverse_decay(config.lr, step, config.steps)
+        group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
 
 
 def _restore(method: Method, optimizer: torch.optim.Optimizer, run: RunFolder) -> int:

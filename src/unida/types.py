@@ -49,6 +49,11 @@ class Batch:
     target_index: Tensor
     extra: dict[str, Tensor] = field(default_factory=dict)
 
+    def tensors(self) -> list[Tensor]:
+        """All of them, in a fixed order."""
+        numbers = [self.source_labels, self.source_index, self.target_index]
+        return [*self.source_views, *self.target_views, *numbers, *self.extra.values()]
+
 
 @dataclass(frozen=True)
 class Outputs:

@@ -67,6 +67,8 @@ class Method(nn.Module, ABC):
         refresh_every: steps between two calls of `refresh`; 0 for never.
         training_only: names of buffers that no prediction looks at, such as memories: a checkpoint
             has them, a stored model does not.
+        capturable: whether every step is the same kernels on the device: no branch on numbers of
+            the step or of tensors, nothing that waits. Such a step may be recorded and replayed.
     """
 
     about: ClassVar[About]
@@ -75,6 +77,7 @@ class Method(nn.Module, ABC):
     target_views: tuple[View, ...] = (WEAK,)
     refresh_every: int = 0
     training_only: tuple[str, ...] = ()
+    capturable: bool = False
 
     def __init__(self, config: Any, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__()

@@ -73,6 +73,7 @@ class DANCE(Method):
     )
     Config = DANCEConfig
     config: DANCEConfig
+    capturable = True
     training_only = ("memory.rows",)
 
     def __init__(self, config: DANCEConfig, backbone: Backbone, sizes: Sizes) -> None:

@@ -47,6 +47,7 @@ class OVANet(Method):
     )
     Config = OVANetConfig
     config: OVANetConfig
+    capturable = True
 
     def __init__(self, config: OVANetConfig, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__(config, backbone, sizes)

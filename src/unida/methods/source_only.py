@@ -28,6 +28,7 @@ class SourceOnly(Method):
         spec="released code",
     )
     Config = SourceOnlyConfig
+    capturable = True
     target_views = ()
 
     def __init__(self, config: SourceOnlyConfig, backbone: Backbone, sizes: Sizes) -> None:

@@ -50,11 +50,17 @@ class Backbone(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
         self.dtype: torch.dtype | None = None
         self.gathers = False
+        self._compiled: Callable[[Tensor], Tensor] | None = None
 
     def forward(self, images: Tensor) -> Tensor:
         if images.ndim == 2:  # embedded already: the backbone is frozen
             return self.gathered(images)
-        return self.gathered(self._compute(self.net, self._normalised(images)))
+        part = self._compiled if self._compiled and self.training else self.net
+        return self.gathered(self._compute(part, self._normalised(images)))
+
+    def compile_training(self) -> None:
+        """From here on training runs on fused kernels; the first step takes a minute."""
+        self._compiled = torch.compile(self.net.forward, dynamic=False)
 
     def gathered(self, rows: Tensor) -> Tensor:
         """While a team of processes trains: the rows of all of them."""
