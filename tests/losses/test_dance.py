@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.losses.sizes import Largest
 from tests.losses.slow import slope
-from unida.losses import entropy_separation, neighbourhood_clustering
+from unida.losses import entropy_separation, neighbourhood_clustering, parts
 from unida.losses.dance import _entropies, _to_all_others
 
 FEATURES = [[1.0, 0.2, 0.0], [0.1, 1.0, 0.1]]
@@ -157,6 +158,59 @@ def test_with_two_classes_the_paper_s_margin_is_never_left() -> None:
     assert found.abs().sum() > 0
 
 
+# --- a memory in parts
+
+
+@pytest.fixture
+def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four images see two rows of the memory at a time."""
+    monkeypatch.setattr(parts, "MOST", 8)
+
+
+@pytest.mark.usefixtures("few_at_once")
+def test_a_memory_in_parts_is_the_equation() -> None:
+    for seed in range(3):
+        case = draw(seed)
+        assert loss_of(*case).item() == pytest.approx(copy(*case), rel=1e-10)
+
+
+@pytest.mark.usefixtures("few_at_once")
+def test_the_gradient_passes_gradcheck_in_parts() -> None:
+    prototypes, features, memory, index = draw(1)
+    inputs = (prototypes.requires_grad_(), features.requires_grad_())
+    assert torch.autograd.gradcheck(lambda w, f: loss_of(w, f, memory, index), inputs)
+
+
+@pytest.mark.parametrize("tau", [0.005, 0.05, 10.0])
+@pytest.mark.parametrize("unseen", [0, 300, 700])
+def test_parts_are_the_whole_in_value_and_gradient(
+    tau: float, unseen: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prototypes, features, memory, index = draw(0, b=8, k=5, n=700, width=16)
+    memory[:unseen] = 0
+    features.requires_grad_()
+
+    def both() -> tuple[Tensor, Tensor]:
+        unit = F.normalize(features)
+        loss = neighbourhood_clustering(unit @ prototypes.T / tau, unit, memory, index, tau)
+        return loss, torch.autograd.grad(loss, features)[0]
+
+    whole = both()
+    for most in (8 * 699, 8 * 100, 8 * 33):
+        monkeypatch.setattr(parts, "MOST", most)
+        for found, expected in zip(both(), whole, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_no_table_of_batch_and_memory_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MOST", 400)
+    prototypes, features, memory, index = draw(0, b=8, n=2000, width=4)
+    with Largest() as made:
+        loss_of(prototypes, features.requires_grad_(), memory, index).backward()
+    assert features.grad is not None
+    assert made.entries == 2000  # which rows are in the batch
+
+
 # --- properties
 
 
@@ -185,8 +239,12 @@ def test_an_entropy_is_between_nothing_and_that_of_all_alike(seed: int) -> None:
     assert -1e-3 <= found <= math.log(3 + 9 + 4)
 
 
+@pytest.mark.parametrize("most", [parts.MOST, 8])
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1e15])
-def test_value_and_gradient_are_finite(size: float) -> None:
+def test_value_and_gradient_are_finite(
+    size: float, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "MOST", most)
     prototypes, features, memory, index = (
         t.float() if t.is_floating_point() else t for t in draw(3)
     )

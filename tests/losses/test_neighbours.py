@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unida.losses import memory_pairs, multi_sample_contrast, mutual_neighbours, unseen
+from tests.losses.sizes import Largest
+from unida.losses import memory_pairs, multi_sample_contrast, mutual_neighbours, parts, unseen
+from unida.losses.neighbours import Candidates
 
 FORMS = ("log_of_sum", "mean_of_logs")
 
@@ -29,12 +31,18 @@ def unit(seed: int, n: int, d: int = 3) -> Tensor:
 
 def contrast(anchor: int, positives: list[int], form: str, tau: float = 0.1) -> float:
     """The loss of one of the six points, all others being candidates."""
-    positive = torch.zeros(1, 6, dtype=torch.bool)
-    positive[0, positives] = True
-    allowed = torch.ones(1, 6, dtype=torch.bool)
-    allowed[0, anchor] = False
-    at = POINTS[anchor : anchor + 1]
-    return multi_sample_contrast(at, POINTS, positive, allowed, tau, form).item()  # type: ignore[arg-type]
+    near, itself = torch.tensor([positives]), torch.tensor([anchor])
+    candidates = (POINTS, near, torch.ones_like(near, dtype=torch.bool), itself)
+    return multi_sample_contrast(POINTS[itself], [candidates], tau, form).item()  # type: ignore[arg-type]
+
+
+def mutual(
+    anchors: Tensor, others: Tensor, k: int, *, index: Tensor, own: Tensor | None = None
+) -> Tensor:
+    """`mutual_neighbours` as a mask (B, M)."""
+    near, found = mutual_neighbours(anchors, others, k, index=index, own=own)
+    assert near.shape == (len(anchors), min(k, len(others)))
+    return torch.zeros(len(anchors), len(others), dtype=torch.bool).scatter(1, near, found)
 
 
 def slow_mutual(here: Tensor, there: Tensor, k: int, within: bool) -> list[list[bool]]:
@@ -55,8 +63,8 @@ def slow_mutual(here: Tensor, there: Tensor, k: int, within: bool) -> list[list[
 
 def test_mutual_pairs_of_methods() -> None:
     numbers = torch.arange(3)
-    forth = mutual_neighbours(SOURCE, TARGET, 1, index=numbers, own=SOURCE)
-    back = mutual_neighbours(TARGET, SOURCE, 1, index=numbers, own=TARGET)
+    forth = mutual(SOURCE, TARGET, 1, index=numbers, own=SOURCE)
+    back = mutual(TARGET, SOURCE, 1, index=numbers, own=TARGET)
     assert forth.nonzero().tolist() == [[0, 0], [2, 1]]
     assert back.T.equal(forth)
 
@@ -79,7 +87,7 @@ def test_two_positives_of_methods() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_neighbours_across_are_the_lists_both_ways(seed: int, k: int) -> None:
     here, there = unit(seed, 12), unit(seed + 100, 9)
-    found = mutual_neighbours(here, there, k, index=torch.arange(12), own=here)
+    found = mutual(here, there, k, index=torch.arange(12), own=here)
     assert found.tolist() == slow_mutual(here, there, k, within=False)
 
 
@@ -87,7 +95,7 @@ def test_neighbours_across_are_the_lists_both_ways(seed: int, k: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_neighbours_within_are_the_lists_both_ways(seed: int, k: int) -> None:
     here = unit(seed, 12)
-    found = mutual_neighbours(here, here, k, index=torch.arange(12))
+    found = mutual(here, here, k, index=torch.arange(12))
     assert found.tolist() == slow_mutual(here, here, k, within=True)
     assert not found.diagonal().any()
 
@@ -95,19 +103,19 @@ def test_neighbours_within_are_the_lists_both_ways(seed: int, k: int) -> None:
 def test_a_batch_asks_for_its_own_rows_only() -> None:
     here, there = unit(0, 12), unit(1, 9)
     rows = torch.tensor([7, 2, 7])
-    everything = mutual_neighbours(here, there, 3, index=torch.arange(12), own=here)
-    found = mutual_neighbours(here[rows], there, 3, index=rows, own=here)
+    everything = mutual(here, there, 3, index=torch.arange(12), own=here)
+    found = mutual(here[rows], there, 3, index=rows, own=here)
     assert found.equal(everything[rows])
 
 
 def test_an_anchor_stands_for_its_row_in_the_memory() -> None:
     """The memory's row of the anchor may be old, or not be there yet."""
     here, there, row = unit(0, 6), unit(1, 5), torch.tensor([4])
-    fresh = mutual_neighbours(here[row], there, 2, index=row, own=here)
+    fresh = mutual(here[row], there, 2, index=row, own=here)
     for old in (torch.zeros(3), -here[4]):
         memory = here.clone()
         memory[4] = old
-        assert mutual_neighbours(here[row], there, 2, index=row, own=memory).equal(fresh)
+        assert mutual(here[row], there, 2, index=row, own=memory).equal(fresh)
 
 
 @pytest.mark.parametrize("k", [1, 4])
@@ -116,10 +124,10 @@ def test_rows_not_seen_are_nobodys_neighbours_and_nobodys_rivals(k: int) -> None
     holes_here, holes_there = here.clone(), there.clone()
     holes_here[5:], holes_there[3:] = 0, 0
     rows = torch.arange(5)
-    across = mutual_neighbours(here[:5], holes_there, k, index=rows, own=holes_here)
+    across = mutual(here[:5], holes_there, k, index=rows, own=holes_here)
     assert across[:, :3].tolist() == slow_mutual(here[:5], there[:3], k, within=False)
     assert not across[:, 3:].any()
-    within = mutual_neighbours(here[:5], holes_here, k, index=rows)
+    within = mutual(here[:5], holes_here, k, index=rows)
     assert within[:, :5].tolist() == slow_mutual(here[:5], here[:5], k, within=True)
     assert not within[:, 5:].any()
 
@@ -127,8 +135,8 @@ def test_rows_not_seen_are_nobodys_neighbours_and_nobodys_rivals(k: int) -> None
 def test_an_empty_memory_has_no_neighbours() -> None:
     nothing = torch.zeros(6, 3, dtype=torch.float64)
     rows = torch.arange(4)
-    assert not mutual_neighbours(unit(0, 4), nothing, 5, index=rows).any()
-    assert not mutual_neighbours(unit(0, 4), nothing, 5, index=rows, own=nothing).any()
+    assert not mutual(unit(0, 4), nothing, 5, index=rows).any()
+    assert not mutual(unit(0, 4), nothing, 5, index=rows, own=nothing).any()
     assert unseen(nothing).all()
     assert not unseen(unit(0, 4)).any()
 
@@ -137,16 +145,34 @@ def test_pairs_of_two_memories() -> None:
     here, there = unit(0, 8), unit(1, 7)
     here[6], there[0] = 0, 0
     rows = (torch.tensor([1, 5]), torch.tensor([3, 2]))
-    positive, allowed = memory_pairs((here[rows[0]], there[rows[1]]), rows, (here, there), 3)
-    for a, own, other in ((0, here, there), (1, there, here)):
-        within = mutual_neighbours(own[rows[a]], own, 3, index=rows[a])
-        across = mutual_neighbours(own[rows[a]], other, 3, index=rows[a], own=own)
-        in_order = (within, across) if a == 0 else (across, within)
-        assert positive[2 * a : 2 * a + 2].equal(torch.cat(in_order, 1))
-    forbidden = {0: {1, 6, 8}, 1: {5, 6, 8}, 2: {8 + 3, 6, 8}, 3: {8 + 2, 6, 8}}
-    for anchor, columns in forbidden.items():
-        assert set((~allowed[anchor]).nonzero()[:, 0].tolist()) == columns
-    assert not (positive & ~allowed).any()
+    memories = (here, there)
+    found = memory_pairs((here[rows[0]], there[rows[1]]), rows, memories, 3)
+    for b, (memory, near, positive, itself) in enumerate(found):
+        assert memory is memories[b]
+        assert itself.tolist() == ([1, 5, -1, -1] if b == 0 else [-1, -1, 3, 2])
+        for a, own in enumerate(memories):
+            anchors, of_a = own[rows[a]], slice(2 * a, 2 * a + 2)
+            expected = mutual_neighbours(
+                anchors, memory, 3, index=rows[a], own=None if a == b else own
+            )
+            assert near[of_a].equal(expected[0])
+            assert positive[of_a].equal(expected[1])
+
+
+@pytest.mark.parametrize("rows_at_once", [1, 5, 29])
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbours_in_parts_are_those_of_the_whole(
+    seed: int, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there, index = unit(seed, 30), unit(seed + 9, 40), torch.tensor([3, 29, 11, 0])
+    here[5:9], there[20:35] = 0, 0
+    ways = ((there, here), (here, None))
+    anchors = unit(seed + 20, 4)
+    whole = [mutual(anchors, others, 3, index=index, own=own) for others, own in ways]
+    assert any(found.any() for found in whole)
+    monkeypatch.setattr(parts, "MOST", 4 * 3 * rows_at_once)
+    for expected, (others, own) in zip(whole, ways, strict=True):
+        assert mutual(anchors, others, 3, index=index, own=own).equal(expected)
 
 
 # --- the contrast
@@ -169,36 +195,59 @@ def slow_contrast(
     return math.fsum(losses) / len(losses)
 
 
-def case(seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def case(seed: int) -> tuple[Tensor, list[Candidates]]:
+    """Two memories with holes; an anchor may be of the first one, and one has no positive."""
     g = torch.Generator().manual_seed(seed)
-    allowed = torch.rand(5, 9, generator=g) < 0.8
-    positive = allowed & (torch.rand(5, 9, generator=g) < 0.4)
-    positive[1] = False  # one without a positive
-    return unit(seed, 5).requires_grad_(), unit(seed + 50, 9), positive, allowed
+    candidates = []
+    for n, itself in ((9, torch.tensor([0, 3, -1, 8, -1])), (7, torch.full((5,), -1))):
+        rows = unit(seed + 50 + n, n)
+        rows[torch.randperm(n, generator=g)[:2]] = 0
+        near = torch.rand(5, n, generator=g).argsort(1)[:, :5]
+        positive = torch.rand(5, 5, generator=g) < 0.5
+        positive &= ~unseen(rows)[near] & (near != itself[:, None])
+        positive[1] = False
+        candidates.append((rows, near, positive, itself))
+    return unit(seed, 5).requires_grad_(), candidates
 
 
+def masks(candidates: list[Candidates]) -> tuple[Tensor, Tensor, Tensor]:
+    """All rows, and P and A as masks."""
+    positives, allowed = [], []
+    for rows, near, positive, itself in candidates:
+        nobody = torch.zeros(len(near), len(rows), dtype=torch.bool)
+        positives.append(nobody.scatter(1, near, positive))
+        allowed.append(~unseen(rows) & (torch.arange(len(rows)) != itself[:, None]))
+    return torch.cat([c[0] for c in candidates]), torch.cat(positives, 1), torch.cat(allowed, 1)
+
+
+@pytest.mark.parametrize("most", [parts.MOST, 5 * 4, 5])
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_contrast_is_the_equation_and_so_is_its_gradient(seed: int, form: str) -> None:
-    anchors, rows, positive, allowed = case(seed)
+def test_the_contrast_is_the_equation_and_so_is_its_gradient(
+    seed: int, form: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "MOST", most)  # the whole memories, or four rows or one at a time
+    anchors, candidates = case(seed)
 
     def loss(a: Tensor) -> Tensor:
-        return multi_sample_contrast(a, rows, positive, allowed, 0.2, form)  # type: ignore[arg-type]
+        return multi_sample_contrast(a, candidates, 0.2, form)  # type: ignore[arg-type]
 
-    expected = slow_contrast(anchors, rows, positive, allowed, 0.2, form)
+    expected = slow_contrast(anchors, *masks(candidates), 0.2, form)
     assert loss(anchors).item() == pytest.approx(expected, rel=1e-10)
     assert torch.autograd.gradcheck(loss, anchors)
     (slope,) = torch.autograd.grad(loss(anchors), anchors)
     assert not slope[1].any()
 
 
+@pytest.mark.parametrize("most", [parts.MOST, 6])
 @pytest.mark.parametrize("form", FORMS)
-def test_no_mutual_pair_at_all(form: str) -> None:
+def test_no_mutual_pair_at_all(form: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MOST", most)
     anchors = unit(0, 3).float().requires_grad_()
-    nothing = torch.zeros(3, 4, dtype=torch.bool)
-    rows = unit(1, 4).float()
-    for allowed in (~nothing, nothing):
-        loss = multi_sample_contrast(anchors, rows, nothing, allowed, 0.05, form)  # type: ignore[arg-type]
+    near, nobody = torch.zeros(3, 2).long(), torch.full((3,), -1)
+    for rows in (unit(1, 4).float(), torch.zeros(4, 3)):
+        candidates = [(rows, near, near > 0, nobody)]
+        loss = multi_sample_contrast(anchors, candidates, 0.05, form)  # type: ignore[arg-type]
         (slope,) = torch.autograd.grad(loss, anchors)
         assert loss.item() == 0
         assert not slope.any()
@@ -207,28 +256,34 @@ def test_no_mutual_pair_at_all(form: str) -> None:
 @pytest.mark.parametrize("form", FORMS)
 def test_float32_stays_finite_at_small_temperatures(form: str) -> None:
     anchors = torch.tensor([[1.0, 0], [-1, 0]], requires_grad=True)
-    rows = torch.tensor([[1.0, 0], [-1, 0]])
-    loss = multi_sample_contrast(
-        anchors,
-        rows,
-        torch.tensor([[False, True], [False, True]]),
-        torch.ones(2, 2, dtype=torch.bool),
-        0.005,
-        form,  # type: ignore[arg-type]
-    )
+    rows, near = torch.tensor([[1.0, 0], [-1, 0]]), torch.tensor([[1], [1]])
+    candidates = [(rows, near, near > 0, torch.full((2,), -1))]
+    loss = multi_sample_contrast(anchors, candidates, 0.005, form)  # type: ignore[arg-type]
     (slope,) = torch.autograd.grad(loss, anchors)
     assert loss.item() == pytest.approx(200)  # the worst and the best positive there can be
     assert slope.isfinite().all()
 
 
+def test_no_table_of_batch_and_memory_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MOST", 600)
+    memories = unit(0, 1500).float(), unit(1, 2000).float()
+    index = torch.arange(6), torch.arange(6) + 900
+    anchors = [unit(2 + i, 6).float().requires_grad_() for i in range(2)]
+    with Largest() as made:
+        candidates = memory_pairs((anchors[0], anchors[1]), index, memories, 4)
+        multi_sample_contrast(torch.cat(anchors), candidates).backward()
+    assert all(a.grad is not None for a in anchors)
+    assert made.entries <= 600
+
+
 def test_the_memory_gets_no_gradient() -> None:
-    anchors, rows, positive, allowed = case(0)
+    anchors, [(rows, *rest), _] = case(0)
     rows.requires_grad_()
-    loss = multi_sample_contrast(anchors, rows, positive, allowed)
+    loss = multi_sample_contrast(anchors, [(rows, *rest)])
     assert torch.autograd.grad(loss, [rows], allow_unused=True) == (None,)
 
 
 def test_a_wrong_form_is_refused() -> None:
-    anchors, rows, positive, allowed = case(0)
+    anchors, candidates = case(0)
     with pytest.raises(ValueError, match="form is 'sum'; allowed: log_of_sum, mean_of_logs"):
-        multi_sample_contrast(anchors, rows, positive, allowed, 0.1, "sum")  # type: ignore[arg-type]
+        multi_sample_contrast(anchors, candidates, 0.1, "sum")  # type: ignore[arg-type]

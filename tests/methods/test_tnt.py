@@ -99,12 +99,12 @@ def test_the_contrast_is_with_mutual_neighbours_of_both_memories() -> None:
     method.source.rows, method.target.rows = source, target
     numbers = torch.arange(3)
     found = method.losses(Batch(0, (source,), numbers, numbers, (target,), numbers))["mnn"]
-    points = torch.cat([source, target])
+    points, everyone = torch.cat([source, target]), torch.arange(6)
     positive = torch.zeros(6, 6, dtype=torch.bool)
     for i, j in ((0, 3), (2, 4), (0, 1), (3, 4)):  # two across, one within each domain
         positive[i, j] = positive[j, i] = True
-    allowed = ~torch.eye(6, dtype=torch.bool)
-    expected = multi_sample_contrast(points, points, positive, allowed, 0.1)
+    candidates = (points, everyone.expand(6, 6), positive, everyone)
+    expected = multi_sample_contrast(points, [candidates], 0.1)
     torch.testing.assert_close(found, expected)
 
 

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from unida.losses.parts import parts, remade
+
 EPS = 1e-5
 """Added inside the logarithms, as in the released code."""
 
@@ -18,6 +20,9 @@ def neighbourhood_clustering(
     so does an image with itself. The memory is a constant; a row of zeros (an image not yet seen)
     counts with similarity 0.
 
+    A large memory is seen a part at a time, which costs four products with it instead of two and
+    never a table of all B × N.
+
     Args:
         logits: (B, K), cosines with the prototypes over τ.
         unit: (B, D), features of unit length.
@@ -25,7 +30,9 @@ def neighbourhood_clustering(
         index: (B,), the images' rows in `memory`.
         tau: temperature τ.
     """
-    return _entropies(_to_all_others(logits, unit, memory, index, tau)).mean()
+    if len(parts(len(memory), len(unit))) == 1:
+        return _entropies(_to_all_others(logits, unit, memory, index, tau)).mean()
+    return _entropies_in_parts(logits, unit, memory, index, tau).mean()
 
 
 def entropy_separation(logits: Tensor, rho: float, m: float) -> Tensor:
@@ -45,12 +52,59 @@ def _to_all_others(
     logits: Tensor, unit: Tensor, memory: Tensor, index: Tensor, tau: float
 ) -> Tensor:
     """(B, K + N + B): prototypes, memory, batch."""
-    to_memory = (unit @ memory.detach().T / tau).index_fill(1, index, -1 / tau)
+    to_memory = _to_memory(unit, memory, _in_batch(memory, index), tau)
+    return torch.cat([logits, to_memory, _to_batch(unit, tau)], 1)
+
+
+def _to_batch(unit: Tensor, tau: float) -> Tensor:
     itself = torch.eye(len(unit), dtype=torch.bool, device=unit.device)
-    to_batch = (unit @ unit.T / tau).masked_fill(itself, -1 / tau)
-    return torch.cat([logits, to_memory, to_batch], 1)
+    return (unit @ unit.T / tau).masked_fill(itself, -1 / tau)
+
+
+def _to_memory(unit: Tensor, rows: Tensor, in_batch: Tensor, tau: float) -> Tensor:
+    return (unit @ rows.detach().T / tau).masked_fill(in_batch, -1 / tau)
+
+
+def _in_batch(memory: Tensor, index: Tensor) -> Tensor:
+    """(N,), bool: the rows whose images are in the batch."""
+    nobody = torch.zeros(len(memory), dtype=torch.bool, device=memory.device)
+    return nobody.index_fill(0, index, True)
 
 
 def _entropies(logits: Tensor) -> Tensor:
     p = logits.softmax(1)
     return -(p * (p + EPS).log()).sum(1)
+
+
+def _entropies_in_parts(
+    logits: Tensor, unit: Tensor, memory: Tensor, index: Tensor, tau: float
+) -> Tensor:
+    """`_entropies` of `_to_all_others`: first Z = Σ_j e^{z_j}, then the terms of p_j = e^{z_j}/Z.
+
+    Z comes without gradient, which spares a pass. What is missing of it, ∂H/∂ln Z · ∂ln Z, has the
+    slopes of Σ_j p_j in place of those of ln Z: both are p_j.
+    """
+    columns, in_batch = parts(len(memory), len(unit)), _in_batch(memory, index)
+    to_few = torch.cat([logits, _to_batch(unit, tau)], 1)
+    seen = [(memory[part], in_batch[part]) for part in columns]
+    with torch.no_grad():
+        sums = [_to_memory(unit, *part, tau).logsumexp(1) for part in seen]
+        log_z = torch.stack([to_few.logsumexp(1), *sums]).logsumexp(0)
+    terms = _terms(to_few, log_z)
+    for part in seen:
+        terms = terms + remade(_terms_of_memory, unit, *part, tau, log_z)
+    entropy, total, slope = terms.unbind(0)
+    return entropy + slope.detach() * (total - total.detach())
+
+
+def _terms_of_memory(
+    unit: Tensor, rows: Tensor, in_batch: Tensor, tau: float, log_z: Tensor
+) -> Tensor:
+    return _terms(_to_memory(unit, rows, in_batch, tau), log_z)
+
+
+def _terms(z: Tensor, log_z: Tensor) -> Tensor:
+    """(3, B): of the entropy H, of Σ p and of ∂H/∂ln Z."""
+    p = (z - log_z[:, None]).exp()
+    log_p = (p + EPS).log()
+    return torch.stack([-(p * log_p).sum(1), p.sum(1), (p * (log_p + p / (p + EPS))).sum(1)])

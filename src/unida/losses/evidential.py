@@ -4,6 +4,7 @@ From K logits come K pieces of evidence e ≥ 0, the Dirichlet's α = e + 1, its
 expected probabilities α / S and the uncertainty u = K / S, which no softmax has normalised.
 """
 
+import math
 from typing import Literal
 
 import torch
@@ -79,7 +80,7 @@ def misleading_evidence(alpha: Tensor, labels: Tensor) -> Tensor:
     wrong = alpha.scatter(1, labels[:, None], 1.0)
     strength = wrong.sum(1, keepdim=True)
     log_ratio = torch.lgamma(strength)[:, 0] - torch.lgamma(wrong).sum(1)
-    log_ratio = log_ratio - torch.lgamma(alpha.new_tensor(float(alpha.shape[1])))
+    log_ratio = log_ratio - math.lgamma(alpha.shape[1])
     slope = torch.digamma(wrong) - torch.digamma(strength)
     return (log_ratio + ((wrong - 1) * slope).sum(1)).mean()
 

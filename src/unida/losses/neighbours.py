@@ -1,14 +1,23 @@
 """Mutual nearest neighbours, and the contrast between an anchor and several of them (TNT).
 
-Rows are unit vectors, so nearest is the largest dot product.
+Rows are unit vectors, so nearest is the largest dot product. A row of zeros, as a memory has it for
+an image not yet seen, is nobody's neighbour. Memories may be large: no table here has more than
+`parts.MOST` entries, whatever their length.
 """
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from unida.losses.parts import largest, parts, remade
+
 Positives = Literal["log_of_sum", "mean_of_logs"]
+
+Candidates = tuple[Tensor, Tensor, Tensor, Tensor]
+"""What B anchors see of a memory: its rows (N, D), numbers of the nearest (B, k), which of these
+are positives (B, k), and the anchor's own number (B,), −1 if it is not of this memory."""
 
 
 @torch.no_grad()
@@ -19,13 +28,11 @@ def mutual_neighbours(
     *,
     index: Tensor,
     own: Tensor | None = None,
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Which of `others` are neighbours of an anchor that has it for a neighbour too.
 
     j is a mutual neighbour of anchor i iff j is among the k rows of `others` nearest to i, and
     fewer than k rows of i's own domain (i and j left out) are nearer to j than i is.
-
-    A row of zeros, as a memory has it for an image not yet seen, is nobody's neighbour.
 
     Args:
         anchors: (B, D), as the network sees them now.
@@ -35,20 +42,26 @@ def mutual_neighbours(
         own: (N, D), the anchors' domain; None if that is `others`.
 
     Returns:
-        (B, M), bool. No anchor is its own neighbour.
+        The k nearest (B, k), or all M, and which of them are mutual neighbours (B, k), bool. No
+        anchor is its own neighbour.
     """
     within = own is None
     domain = others if own is None else own
-    similarity = _hide(anchors @ others.T, unseen(others), index if within else None)
-    nearness, near = similarity.topk(min(k, len(others)), dim=1)  # (B, k)
-
-    rivals = others[near] @ domain.T  # (B, k, N), seen from the neighbour
-    closer = (rivals > nearness[..., None]) & ~unseen(domain)
-    closer.scatter_(2, index[:, None, None].expand(-1, near.shape[1], 1), False)
-    if within:  # to be near oneself says nothing
-        closer.scatter_(2, near[..., None], False)
-    mutual = (closer.sum(2) < k) & nearness.isfinite()
-    return torch.zeros_like(similarity, dtype=torch.bool).scatter_(1, near, mutual)
+    itself = index if within else torch.full_like(index, -1)
+    nearness, near = largest(
+        lambda part: _hide(anchors @ others[part].T, others[part], itself - part.start, -torch.inf),
+        parts(len(others), len(anchors)),
+        k,
+    )
+    chosen, closer = others[near], torch.zeros_like(near)
+    for part in parts(len(domain), near.numel()):
+        rivals = chosen @ domain[part].T > nearness[..., None]  # (B, k, n), seen from the neighbour
+        numbers = torch.arange(part.start, part.stop, device=index.device)
+        counts = ~unseen(domain[part]) & (numbers != index[:, None, None])
+        if within:  # to be near oneself says nothing
+            counts = counts & (numbers != near[..., None])
+        closer += (rivals & counts).sum(2)
+    return near, (closer < k) & nearness.isfinite()
 
 
 @torch.no_grad()
@@ -57,8 +70,8 @@ def memory_pairs(
     index: tuple[Tensor, Tensor],
     memories: tuple[Tensor, Tensor],
     k: int,
-) -> tuple[Tensor, Tensor]:
-    """Positives and candidates of the images of two domains, within and across them.
+) -> list[Candidates]:
+    """What the images of two domains see of both memories.
 
     Args:
         anchors: (B, D) a domain.
@@ -67,71 +80,90 @@ def memory_pairs(
         k: neighbours that count, for each pair of domains apart.
 
     Returns:
-        Two masks (2B, N + M): mutual neighbours, and every row that was seen and is not the
-        anchor's own.
+        For each memory the candidates of the 2B anchors.
     """
-    mutual = [
-        mutual_neighbours(anchors[a], memories[b], k, index=index[a], own=own)
-        for a, b, own in (
-            (0, 0, None),
-            (0, 1, memories[0]),
-            (1, 0, memories[1]),
-            (1, 1, None),
-        )
-    ]
-    positive = torch.cat([torch.cat(mutual[:2], 1), torch.cat(mutual[2:], 1)])
-    itself = torch.cat([index[0], index[1] + len(memories[0])])
-    seen = ~unseen(torch.cat(memories))
-    return positive, seen.repeat(len(itself), 1).scatter(1, itself[:, None], False)
+    candidates = []
+    for b, rows in enumerate(memories):
+        pairs = [
+            mutual_neighbours(
+                anchors[a], rows, k, index=index[a], own=None if a == b else memories[a]
+            )
+            for a in (0, 1)
+        ]
+        near, mutual = (torch.cat(each) for each in zip(*pairs, strict=True))
+        nobody = torch.full_like(index[1 - b], -1)
+        itself = torch.cat([index[0], nobody] if b == 0 else [nobody, index[1]])
+        candidates.append((rows, near, mutual, itself))
+    return candidates
 
 
 def unseen(rows: Tensor) -> Tensor:
     """(N, D) → (N,), bool: the rows that are all zeros."""
-    return rows.abs().sum(1) == 0
+    return ~rows.any(1)
 
 
-def _hide(similarity: Tensor, hidden: Tensor, diagonal: Tensor | None) -> Tensor:
-    similarity = similarity.masked_fill(hidden, -torch.inf)
-    if diagonal is not None:
-        similarity = similarity.scatter(1, diagonal[:, None], -torch.inf)
-    return similarity
+def _hide(similarity: Tensor, rows: Tensor, itself: Tensor, value: float) -> Tensor:
+    """Similarities (B, n) to rows that were seen and are not the anchor's own."""
+    numbers = torch.arange(len(rows), device=rows.device)
+    return similarity.masked_fill(unseen(rows) | (numbers == itself[:, None]), value)
 
 
 def multi_sample_contrast(
     anchors: Tensor,
-    candidates: Tensor,
-    positive: Tensor,
-    allowed: Tensor,
+    candidates: Sequence[Candidates],
     tau: float = 0.05,
     form: Positives = "log_of_sum",
 ) -> Tensor:
     """Contrast of an anchor with a set of positives at once.
 
-    With s_ij the dot product, P_i the positives and A_i all candidates allowed to i:
+    With s_ij the dot product, P_i the positives and A_i every row of any memory that was seen and
+    is not the anchor's own:
 
     * `log_of_sum`: ℓ_i = −ln( Σ_{j∈P_i} e^{s_ij/τ} / Σ_{j∈A_i} e^{s_ij/τ} );
     * `mean_of_logs`: ℓ_i = −1/|P_i| Σ_{j∈P_i} ln( e^{s_ij/τ} / Σ_{l∈A_i} e^{s_il/τ} ).
 
     Args:
         anchors: (B, D).
-        candidates: (M, D), constants.
-        positive: (B, M), bool: P.
-        allowed: (B, M), bool: A, which holds P.
+        candidates: of each memory; constants.
         tau: temperature τ.
         form: how several positives count.
 
     Returns:
         The mean over the anchors that have a positive; 0 if none has.
     """
-    similarity = anchors @ candidates.detach().T / tau
-    lowest = torch.finfo(similarity.dtype).min  # finite, so that an empty row has no nan gradient
-    everything = similarity.masked_fill(~allowed, lowest).logsumexp(1)
+    masses = [_log_mass(anchors, rows.detach(), itself, tau) for rows, _, _, itself in candidates]
+    everything = torch.stack(masses).logsumexp(0)
+    to_near = [
+        torch.einsum("bd,bkd->bk", anchors, rows.detach()[near]) for rows, near, *_ in candidates
+    ]
+    similarity = torch.cat(to_near, 1) / tau
+    positive = torch.cat([mutual for _, _, mutual, _ in candidates], 1)
     count = positive.sum(1)
     if form == "log_of_sum":
-        pull = similarity.masked_fill(~positive, lowest).logsumexp(1)
+        pull = similarity.masked_fill(~positive, _lowest(similarity)).logsumexp(1)
     elif form == "mean_of_logs":
         pull = (similarity * positive).sum(1) / count.clamp_min(1)
     else:
         raise ValueError(f"form is {form!r}; allowed: log_of_sum, mean_of_logs")
     has = count > 0
     return torch.where(has, everything - pull, 0).sum() / has.sum().clamp_min(1)
+
+
+def _log_mass(anchors: Tensor, rows: Tensor, itself: Tensor, tau: float) -> Tensor:
+    """ln Σ_j e^{s_ij/τ} over the rows that were seen, the anchor's own left out. → (B,)."""
+    columns = parts(len(rows), len(anchors))
+    if len(columns) == 1:
+        return _log_mass_of_part(anchors, rows, itself, tau)
+    masses = [
+        remade(_log_mass_of_part, anchors, rows[part], itself - part.start, tau) for part in columns
+    ]
+    return torch.stack(masses).logsumexp(0)
+
+
+def _log_mass_of_part(anchors: Tensor, rows: Tensor, itself: Tensor, tau: float) -> Tensor:
+    similarity = anchors @ rows.T / tau
+    return _hide(similarity, rows, itself, _lowest(similarity)).logsumexp(1)
+
+
+def _lowest(x: Tensor) -> float:
+    return torch.finfo(x.dtype).min  # finite, so that an empty row has no nan gradient

@@ -124,8 +124,8 @@ class TNT(Method):
         kappa = min(1.0, batch.step / (c.anneal * self.sizes.steps))
         unit, index = (F.normalize(z_s), F.normalize(z_t)), (batch.source_index, batch.target_index)
         memories = (self.source.rows, self.target.rows)
-        p, a = memory_pairs(unit, index, memories, self.k)  # P and A
-        mnn = multi_sample_contrast(torch.cat(unit), torch.cat(memories), p, a, c.tau, c.positives)
+        candidates = memory_pairs(unit, index, memories, self.k)  # P and A
+        mnn = multi_sample_contrast(torch.cat(unit), candidates, c.tau, c.positives)
         y_hat, delta = alpha_t.argmax(1), self.delta()
         m, has_delta = c.margin * (delta.max() - delta.min()), (self.u_count > 0)[y_hat]
         uc = away_from_threshold(uncertainty(alpha_t), delta[y_hat], m, has_delta)
