@@ -11,7 +11,7 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "unida"
 
 ROOMS = (
-    "errors", "streams", "team", "types", "config", "devices",  # what every room may use
+    "errors", "streams", "team", "types", "config", "devices", "rows",  # what every room may use
     "data", "views",  # images → batches
     "losses", "models", "methods",  # batches → losses, images → outputs
     "metrics", "reject",  # arrays → numbers, scores → verdicts

@@ -1,5 +1,6 @@
 """The only training loop."""
 
+import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ from unida.devices import send
 from unida.errors import UserError
 from unida.methods import Method
 from unida.methods.base import DomainName
+from unida.rows import Rows
 from unida.runs import RunFolder
 from unida.step import Numbers, choose_launch, make_step
 from unida.streams import stream, stream_seed
@@ -166,17 +168,34 @@ class _Look:
         self.image_size = batches.config.image_size
         self.source_labels = batches.labels.to(batches.domains["source"].device)
 
-    def __call__(self, domain: DomainName) -> Tensor:
+    def __call__(
+        self,
+        domain: DomainName,
+        index: Tensor | None = None,
+        through: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
         images = self.domains[domain]
-        chunks = torch.split(torch.arange(len(images))[team.share(len(images))], 128)
-        nothing = torch.Generator()
-        views = (make_view(PLAIN, images.images(c), self.image_size, nothing) for c in chunks)
+        index = torch.arange(len(images)) if index is None else index
+        rows = Rows(len(index))
         # In full precision, as predictions are: clusters and images must meet in the same space.
         low, self.backbone.dtype = self.backbone.dtype, None
         try:
-            return team.gather(torch.cat([self.backbone(view) for view in views]))
+            # Chunks are of nearly equal length, so that each has a share for every process.
+            for chunk in index.tensor_split(math.ceil(len(index) / (128 * team.size()))):
+                rows.add(self._see(images, chunk, through))
         finally:
             self.backbone.dtype = low
+        return rows.all()
+
+    def _see(
+        self, images: Domain, index: Tensor, through: Callable[[Tensor], Tensor] | None
+    ) -> Tensor:
+        alone = len(index) < team.size()  # too few to share: every process looks at all of them
+        mine = index if alone else index[team.share(len(index))]
+        view = make_view(PLAIN, images.images(mine), self.image_size, torch.Generator())
+        features = self.backbone(view)
+        part = through(features) if through else features
+        return part if alone else team.gather(part)
 
 
 def _refresh(method: Method, look: _Look, step: int) -> None:

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.losses import slow
-from unida.losses import draw_members, fill_slots, kmeans, matching_pairs, search_centres
+from unida.losses import consensus as consensus_file
+from unida.losses import kmeans, matching_pairs, search_centres
 from unida.losses.consensus import class_means, consensus, pick_k
 
 MEANS = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]
@@ -187,20 +188,80 @@ def test_a_search_without_any_pair_scores_nothing_and_goes_on(
     assert len(search_centres(source, labels, source, 2, range(2, 8))) == 2
 
 
-def test_slots_are_distinct_or_cycled() -> None:
-    assert sorted(fill_slots([3, 5, 8], 6, False, draws())) == [3, 5, 8]
-    assert Counter(fill_slots([3, 5, 8], 6, True, draws())) == {3: 2, 5: 2, 8: 2}
-    for cycle in (False, True):
-        chosen = fill_slots(range(20), 6, cycle, draws())
-        assert len(set(chosen)) == 6
-        assert fill_slots([], 6, cycle, draws()) == []
-    assert len({tuple(fill_slots(range(20), 6, False, draws(s))) for s in range(5)}) == 5
+@pytest.mark.parametrize("start", [3, "centres"])
+def test_of_many_rows_a_seeded_part_moves_the_centres_and_all_are_assigned(
+    monkeypatch: pytest.MonkeyPatch, start: int | str
+) -> None:
+    monkeypatch.setattr("unida.losses.consensus.MANY_ROWS", 150)
+    seen: list[Tensor] = []
+
+    def fit(rows: Tensor, start: int | Tensor, restarts: int) -> tuple[Tensor, Tensor]:
+        seen.append(rows)
+        return original(rows, start, restarts)
+
+    original = consensus_file._fit
+    monkeypatch.setattr("unida.losses.consensus._fit", fit)
+    rows, truth = islands([100, 200, 50])
+    given = torch.eye(8, dtype=torch.float64)[:3] if start == "centres" else 3
+    centres, ids = kmeans(rows, given)
+    assert [len(part) for part in seen] == [150]
+    assert len(ids) == 350
+    assert len(set(zip(ids.tolist(), truth.tolist(), strict=True))) == 3
+    torch.testing.assert_close(centres.norm(dim=1), torch.ones(3, dtype=torch.float64))
+    again = kmeans(rows, given)
+    assert again[0].equal(centres)
+    assert again[1].equal(ids)
+    kmeans(rows[:150], given)
+    assert seen[-1].equal(rows[:150])  # no draw where there are no more
 
 
-def test_members_are_drawn_slot_by_slot_and_twice_only_if_few() -> None:
-    groups = torch.tensor([0, 1, 1, 2, 1, 1, -1, 0, 1])
-    numbers = draw_members(groups, [1, 0, 2], 3, draws())
-    assert groups[numbers].tolist() == [1, 1, 1, 0, 0, 0, 2, 2, 2]
-    assert len(set(numbers[:3].tolist())) == 3
-    assert set(numbers[3:6].tolist()) == {0, 7}
-    assert numbers[6:].tolist() == [3, 3, 3]
+def test_many_centres_get_forty_rows_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unida.losses.consensus.MANY_ROWS", 10)
+    sizes: list[int] = []
+    original = consensus_file._fit
+
+    def fit(rows: Tensor, start: int | Tensor, restarts: int) -> tuple[Tensor, Tensor]:
+        sizes.append(len(rows))
+        return original(rows, start, restarts)
+
+    monkeypatch.setattr("unida.losses.consensus._fit", fit)
+    kmeans(islands([200, 200])[0], 4)
+    assert sizes == [160]
+
+
+def test_rows_go_to_the_nearest_centre_as_scikit_learn_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows = F.normalize(torch.randn(300, 4, generator=draws(), dtype=torch.float64))
+    centres, ids = consensus_file._fit(rows, 6, 2)
+    monkeypatch.setattr("unida.losses.parts.MOST", 50)  # eight rows at a time
+    assert consensus_file._best(rows, centres, centres.square().sum(1) / 2).equal(ids)
+
+
+def test_consensus_in_parts_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, labels = islands([40, 30, 20], spread=0.5)
+    target, _ = islands([20, 20, 0, 30], spread=0.5)
+    centres, ids = kmeans(target, 5)
+    plain = matching_pairs(source, labels, target, ids, centres, 3)
+    monkeypatch.setattr("unida.losses.parts.MOST", 21)
+    parted = matching_pairs(source, labels, target, ids, centres, 3)
+    assert plain[0].equal(parted[0])
+    assert plain[1].equal(parted[1])
+    assert len(plain[0])
+
+
+def test_the_search_looks_at_evenly_spaced_rows_of_a_large_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[Tensor] = []
+
+    def pairs(source: Tensor, labels: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+        seen.append(labels)
+        return torch.zeros(0, 2, dtype=torch.long), torch.zeros(0)
+
+    monkeypatch.setattr("unida.losses.consensus.matching_pairs", pairs)
+    source, labels = islands([40, 20])
+    for most, counts in ((60, [40, 20]), (20, [14, 6])):
+        monkeypatch.setattr("unida.losses.consensus.MANY_ROWS", most)
+        search_centres(source, labels, source, 2, [2])
+        assert seen[-1].bincount().tolist() == counts

@@ -41,12 +41,19 @@ class Look:
 
     def __init__(self, method: Any) -> None:
         self.method, self.source_labels = method, torch.arange(40) % 4
+        self.shown: list[Tensor] = []
 
-    def __call__(self, domain: str) -> Tensor:
+    def __call__(
+        self, domain: str, index: Tensor | None = None, through: nn.Module | None = None
+    ) -> Tensor:
         g = torch.Generator().manual_seed(len(domain) + ord(domain[0]))
         n = {"source": SIZES.n_source, "target": SIZES.n_target}[domain]
         images = torch.rand(n, 3, 16, 16, generator=g)
-        return torch.cat([self.method.backbone(part) for part in images.split(16)])
+        if index is not None:
+            self.shown.append(index)
+            images = images[index]
+        rows = torch.cat([self.method.backbone(part) for part in torch.split(images, 16)])
+        return through(rows) if through else rows
 
 
 def refreshed(method: Any, step: int = 0) -> Any:
@@ -156,6 +163,18 @@ def test_words_start_at_clusters_of_both_domains_and_only_once() -> None:
     assert near > 0.8 > far
     assert refreshed(method, step=4).words.equal(words)
     assert method.backbone.see == method.features
+
+
+@pytest.mark.parametrize(("words", "shown"), [(12, [40, 24]), (3, [30, 24]), (2, [20, 20])])
+def test_the_words_look_at_ten_images_a_word_and_domain_at_most(
+    words: int, shown: list[int]
+) -> None:
+    method = make(words=words).eval()
+    look = Look(method)
+    with torch.no_grad():
+        method.refresh(look, 0)
+    assert [len(index) for index in look.shown] == shown
+    assert [len(set(index.tolist())) for index in look.shown] == shown
 
 
 def test_fewer_places_than_words_leave_the_other_words_random() -> None:

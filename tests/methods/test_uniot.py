@@ -21,9 +21,9 @@ from unida.types import Batch, Outputs, Sizes
 def look(n: int = 24, width: int = 128) -> Any:
     features = torch.randn(n, width, generator=torch.Generator().manual_seed(7))
 
-    def show(domain: str) -> Tensor:
+    def show(domain: str, index: Tensor) -> Tensor:
         assert domain == "target"
-        return features
+        return features[index]
 
     return show
 
@@ -187,9 +187,24 @@ def test_two_classes_a_batch_of_one_class_and_a_target_of_one_batch() -> None:
 def test_the_queue_starts_full_of_different_target_images() -> None:
     method = ready()
     assert method.refresh_every == SIZES.steps + 1
-    features = F.normalize(method.projection(look()("target"))).detach()
+    features = F.normalize(method.projection(look()("target", torch.arange(24)))).detach()
     assert sorted(method.queue_index.tolist()) == list(range(24))
     torch.testing.assert_close(method.queue, features[method.queue_index])
+
+
+def test_only_the_images_of_the_queue_are_embedded() -> None:
+    method = build("uniot", queue=12, width=8)
+    asked: list[Tensor] = []
+
+    def show(domain: str, index: Tensor) -> Tensor:
+        asked.append(index)
+        return look()(domain, index)
+
+    with torch.no_grad():
+        method.refresh(show, 0)
+    assert [len(index) for index in asked] == [12]
+    assert method.queue_index.equal(asked[0])
+    assert len(set(asked[0].tolist())) == 12
 
 
 def test_the_queue_is_filled_once() -> None:

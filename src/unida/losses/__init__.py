@@ -2,13 +2,7 @@
 
 from unida.losses.all_in_one import all_in_one
 from unida.losses.cmu import certainty, class_weights, transferability
-from unida.losses.consensus import (
-    draw_members,
-    fill_slots,
-    kmeans,
-    matching_pairs,
-    search_centres,
-)
+from unida.losses.consensus import kmeans, matching_pairs, search_centres
 from unida.losses.contrastive import info_nce, soft_contrastive, squared_distances, t_kernel
 from unida.losses.dance import entropy_separation, neighbourhood_clustering
 from unida.losses.dcc import (
@@ -83,13 +77,11 @@ __all__ = [
     "class_weights",
     "dirichlet",
     "domain_loss",
-    "draw_members",
     "draw_mosaics",
     "energy",
     "energy_margin",
     "entropy_separation",
     "evidential",
-    "fill_slots",
     "global_labels",
     "info_nce",
     "kmeans",

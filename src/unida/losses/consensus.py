@@ -3,6 +3,7 @@
 Letters in shapes: N source and M target rows, C classes, K clusters, P pairs, D width.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
@@ -13,11 +14,20 @@ from sklearn.cluster import KMeans
 from threadpoolctl import threadpool_limits
 from torch import Generator, Tensor
 
+from unida.losses.parts import parts
+
+MANY_ROWS = 50_000
+"""Rows k-means moves its centres by, and source rows the search of K looks at; of more, a part."""
+
+_ROWS_A_CENTRE = 40  # of that part at the least
 _PATIENCE = 4  # scores that must not rise for the search of K to end
 
 
 def kmeans(rows: Tensor, start: int | Tensor, restarts: int = 10) -> tuple[Tensor, Tensor]:
     """K-means of scikit-learn, seed 0.
+
+    Of more than `MANY_ROWS` (and 40 a centre) a random part moves the centres; then all rows go to
+    their nearest.
 
     Args:
         rows: (M, D), of unit length for a spherical clustering.
@@ -28,6 +38,20 @@ def kmeans(rows: Tensor, start: int | Tensor, restarts: int = 10) -> tuple[Tenso
         Centres at unit length (K, D) and each row's cluster (M,). Fewer than K where fewer rows
         differ: no cluster is empty.
     """
+    k = len(start) if isinstance(start, Tensor) else start
+    most = max(MANY_ROWS, _ROWS_A_CENTRE * k)
+    if len(rows) <= most:
+        centres, ids = _fit(rows, start, restarts)
+    else:
+        draw = torch.randperm(len(rows), generator=Generator().manual_seed(0))[:most]
+        centres, _ = _fit(rows[draw], start, restarts)
+        ids = _best(rows, centres, centres.square().sum(1) / 2)  # −‖x − c‖² / 2, but for ‖x‖²
+    used, ids = torch.unique(ids, return_inverse=True)
+    return F.normalize(centres[used]), ids
+
+
+def _fit(rows: Tensor, start: int | Tensor, restarts: int) -> tuple[Tensor, Tensor]:
+    """Centres, as they are, and the clusters of the rows."""
     data = rows.numpy(force=True)
     if isinstance(start, Tensor):
         fit = KMeans(len(start), init=start.numpy(force=True), n_init=1, random_state=0)
@@ -35,9 +59,14 @@ def kmeans(rows: Tensor, start: int | Tensor, restarts: int = 10) -> tuple[Tenso
         fit = KMeans(min(start, len(np.unique(data, axis=0))), n_init=restarts, random_state=0)
     with threadpool_limits(1, user_api="openmp"):  # threads add up in any order: bits would differ
         fit.fit(data)
-    used, ids = np.unique(fit.labels_, return_inverse=True)
-    centres = torch.as_tensor(fit.cluster_centers_[used], dtype=rows.dtype, device=rows.device)
-    return F.normalize(centres), torch.as_tensor(ids, device=rows.device).long()
+    centres = torch.as_tensor(fit.cluster_centers_, dtype=rows.dtype, device=rows.device)
+    return centres, torch.as_tensor(fit.labels_, device=rows.device).long()
+
+
+def _best(rows: Tensor, columns: Tensor, less: Tensor | float = 0.0) -> Tensor:
+    """Where rows @ columns.T − less is largest, (N,); the table is never whole."""
+    tables = (rows[part] @ columns.T - less for part in parts(len(rows), len(columns)))
+    return torch.cat([table.argmax(1) for table in tables])
 
 
 def search_centres(
@@ -51,13 +80,15 @@ def search_centres(
     """Centres (K, D) of the target's clusters, for the K of best consensus; see `pick_k`.
 
     Args:
-        source: (N, D), unit rows.
+        source: (N, D), unit rows; of more than `MANY_ROWS`, evenly spaced ones are looked at.
         labels: (N,), their classes.
         target: (M, D), unit rows.
         n_classes: C.
         ks: the K to try, in this order.
         restarts: of k-means.
     """
+    step = math.ceil(len(source) / MANY_ROWS)
+    source, labels = source[::step], labels[::step]
     tried, scores, chosen = [], [], 0
     for k in ks:
         centres, ids = kmeans(target, k, restarts)
@@ -81,7 +112,9 @@ def matching_pairs(
 def class_means(features: Tensor, labels: Tensor, n_classes: int) -> Tensor:
     """(C, D): the mean of each class's unit features, at unit length."""
     sums = features.new_zeros(n_classes, features.shape[1])
-    return F.normalize(sums.index_add(0, labels, F.normalize(features)))
+    for part in parts(*features.shape):
+        sums.index_add_(0, labels[part], F.normalize(features[part]))
+    return F.normalize(sums)
 
 
 def consensus(
@@ -113,8 +146,8 @@ def consensus(
     centre_of, class_of = alike.argmax(1), alike.argmax(0)
     classes = torch.arange(len(means), device=alike.device)
     mutual = class_of[centre_of] == classes
-    agree_source = (source @ centres.T).argmax(1) == centre_of[labels]
-    agree_target = (target @ means.T).argmax(1) == class_of[ids]
+    agree_source = _best(source, centres) == centre_of[labels]
+    agree_target = _best(target, means) == class_of[ids]
     of_class = _shares(agree_source, labels, len(means))
     of_cluster = _shares(agree_target, ids, len(centres))
     pairs = torch.stack([classes, centre_of], 1)[mutual]
@@ -137,35 +170,3 @@ def pick_k(scores: Sequence[float]) -> tuple[int, bool]:
     if len(last) == _PATIENCE and all(a >= b for a, b in pairwise(last)):
         return len(scores) - _PATIENCE, True
     return max(range(len(scores)), key=scores.__getitem__), False
-
-
-def fill_slots(present: Sequence[int], slots: int, cycle: bool, draws: Generator) -> list[int]:
-    """The classes or clusters of a class-aware batch, in a random order.
-
-    Args:
-        present: those to choose from.
-        slots: how many are wanted.
-        cycle: whether one comes again where fewer are present; otherwise the batch is smaller.
-        draws: source of the order.
-    """
-    order = torch.randperm(len(present), generator=draws).tolist()
-    n = slots if cycle and present else min(slots, len(present))
-    return [present[order[i % len(order)]] for i in range(n)]
-
-
-def draw_members(groups: Tensor, slots: Sequence[int], q: int, draws: Generator) -> Tensor:
-    """Numbers of q images of each slot, slot by slot; an image comes twice only if they are fewer.
-
-    Args:
-        groups: (N,), each image's class or cluster.
-        slots: the groups wanted, none of them empty.
-        q: images a slot.
-        draws: source of the choice, a CPU generator; the numbers are on the CPU as well.
-    """
-    groups = torch.from_numpy(groups.numpy(force=True))
-    numbers = []
-    for slot in slots:
-        members = (groups == slot).nonzero()[:, 0]
-        order = torch.randperm(len(members), generator=draws)
-        numbers.append(members[order[torch.arange(q) % len(members)]])
-    return torch.cat(numbers)

@@ -1,9 +1,11 @@
 """What a method is: parts built on a backbone, named losses for a batch, outputs for images."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
+import torch
 from torch import Generator, Tensor, nn
 
 from unida.errors import require
@@ -43,12 +45,24 @@ class Group:
 
 
 class Look(Protocol):
-    """A look at a whole domain, in evaluation mode and without gradient."""
+    """A look at a domain, in evaluation mode and without gradient."""
 
     source_labels: Tensor
 
-    def __call__(self, domain: DomainName) -> Tensor:
-        """The backbone's features of every image, shown plainly, in order: (N, D)."""
+    def __call__(
+        self,
+        domain: DomainName,
+        index: Tensor | None = None,
+        through: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """The backbone's features of images shown plainly: (N, D).
+
+        Args:
+            domain: whose images.
+            index: numbers of those wanted, in this order; by default all. No other is embedded.
+            through: what is wanted of features (B, D), a row an image; the features themselves,
+                which may be long, are then not kept.
+        """
         ...
 
 
@@ -150,3 +164,8 @@ def at_most(field: str, value: int | None, usual: int, most: int, what: str) -> 
         return min(usual, most)
     require(value <= most, field, value, f"at most {most}, the number of {what}")
     return value
+
+
+def some_of(n: int, most: int) -> Tensor:
+    """Numbers of images to look at: all n in order or, of more than `most`, a draw of those."""
+    return torch.randperm(n)[:most] if n > most else torch.arange(n)

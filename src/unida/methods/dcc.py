@@ -13,23 +13,22 @@ Where paper and released code differ, or the code goes wrong, and what is the de
   5,000); here these are shares of the run: `rounds`, `warmup`, `ramp`. Defaults are Office-Home's;
   for Office-31 they were k_c 10, q 3, warmup 0, interval 2, k_max 3.
 * K is searched on a part of the target (`sample`; the release takes all); from the centres found,
-  k-means goes on with all images.
+  k-means goes on with all images (a part moves the centres where there are very many).
 * Affine parameters of batch norm in a pretrained backbone are frozen, as released.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
+from unida.data.class_aware import ClassAware
 from unida.errors import require
 from unida.losses import (
     class_discrepancy,
-    draw_members,
-    fill_slots,
     kmeans,
     matching_pairs,
     memory_contrast,
@@ -119,6 +118,7 @@ class DCC(Method):
         self.register_buffer("labels", torch.zeros(sizes.n_source, dtype=torch.long))
         self.refresh_every = math.ceil(sizes.steps / config.rounds)
         self._slots: tuple[list[int], list[int]] = ([], [])  # what `losses` takes from `extra`
+        self._images: ClassAware | None = None  # what the buffers say, on the host
         for module in backbone.modules():
             if backbone.pretrained and isinstance(module, nn.BatchNorm2d):
                 module.requires_grad_(False)
@@ -132,12 +132,12 @@ class DCC(Method):
         if "source" in extra:
             (n_s, logits_s), (n_t, _) = self._see(extra["source"]), self._see(extra["target"])
             terms["class_ce"] = F.cross_entropy(logits_s, y)
-            c_star = int((self.match >= 0).sum()) if c.blocks == "cycled" else None
+            c_star = len(self._sorted().cluster_of) if c.blocks == "cycled" else None
             terms["cdd"] = c.lam * class_discrepancy(n_s, n_t, len(y) // c.q, c_star)
         if "clusters" in extra:
             n_t, _ = self._see(extra["clusters"])
-            memory = moved_centres(self.centres[: int(self.k)], n_t, ids)
-            self.centres[: int(self.k)] = memory  # moved before the loss, as released
+            memory = self.centres[: self._sorted().n_clusters]
+            memory.copy_(moved_centres(memory, n_t, ids))  # before the loss, as released
             w = memory_weight(batch.step, c.ramp * self.sizes.steps, c.gamma)
             terms["memory"] = w * memory_contrast(n_t, ids, memory, c.tau)
         return terms
@@ -162,7 +162,7 @@ class DCC(Method):
         c, most, labels = self.config, len(self.centres), look.source_labels
         if step < c.warmup * self.sizes.steps:
             return
-        source, target = (F.normalize(self.neck(look(d))) for d in ("source", "target"))
+        source, target = (F.normalize(look(d, None, self.neck)) for d in ("source", "target"))
         if self.frozen:
             start = self.centres[: int(self.k)]
         else:
@@ -181,19 +181,19 @@ class DCC(Method):
         self.match.fill_(-1)[pairs[:, 1]] = pairs[:, 0]
         self.cluster.copy_(cluster)
         self.labels.copy_(labels)
+        self._images = None
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._images = None
+
+    def _sorted(self) -> ClassAware:
+        if self._images is None:
+            self._images = ClassAware(self.labels, self.cluster, self.match[: int(self.k)])
+        return self._images
 
     def extra(self, step: int, draws: Generator) -> dict[str, tuple[DomainName, Tensor]]:
         """Class-aware batches: of classes, in both domains, and of clusters."""
-        if not self.k:
-            return {}
-        c, cycle = self.config, self.config.blocks == "cycled"
-        classes = fill_slots(self.match[self.match >= 0].tolist(), c.k_c, cycle, draws)
-        clusters = fill_slots(range(int(self.k)), c.k_c, cycle, draws)
-        self._slots = classes, clusters
-        wanted: dict[str, tuple[DomainName, Tensor]] = {}
-        wanted["clusters"] = "target", draw_members(self.cluster, clusters, c.q, draws)
-        if classes:
-            pseudo = self.match[self.cluster]
-            wanted["source"] = "source", draw_members(self.labels, classes, c.q, draws)
-            wanted["target"] = "target", draw_members(pseudo, classes, c.q, draws)
-        return wanted
+        c = self.config
+        self._slots, wanted = self._sorted().draw(c.k_c, c.q, c.blocks == "cycled", draws)
+        return {k: ("source" if k == "source" else "target", v) for k, v in wanted.items()}

@@ -9,8 +9,8 @@ file's, and its results are no reproduction of the paper's. Chosen here:
 
 * The map is the one after stage 3 of a ResNet (before the linear layer of `small_cnn`). Locations
   and words have unit length, so logits are cosines over τ and no long feature decides alone.
-* Words start as k-means centres of both domains' locations. The entropy that makes assignments
-  sparse would also do with few words; `lam_m` asks a batch to use all of them.
+* Words start as k-means centres of both domains' locations (ten a word, from as many images of
+  each at most). Sparse assignments would do with few words; `lam_m` asks a batch to use all.
 * The histogram, times K_w so that an even one is all ones, goes through a linear layer and batch
   norm and stands `beside` the pooled features or `instead` of them (`use`).
 * Pretext: how many images, 1 to G, a mosaic of 3 × 3 pieces is made of. Mosaics leave the running
@@ -38,7 +38,7 @@ from unida.losses import (
     word_histogram,
     word_logits,
 )
-from unida.methods.base import About, DomainName, Look, Method, require_range
+from unida.methods.base import About, DomainName, Look, Method, require_range, some_of
 from unida.methods.dcc import DCC
 from unida.methods.ovanet import OVANet
 from unida.models.backbone import Backbone
@@ -175,20 +175,21 @@ class SPA(Method):
     def refresh(self, look: Look, step: int) -> None:
         """Finds the words before the first step, then whatever the base method looks for."""
         if step == 0:
-            self.backbone.see = self._locations
-            rows = torch.cat([look("source"), look("target")])
+            most, self.backbone.see = _LOCATIONS * self.config.words, self._locations
+            source = look("source", some_of(self.sizes.n_source, most)).flatten(0, 1)
+            target = look("target", some_of(self.sizes.n_target, most)).flatten(0, 1)
             self.backbone.see = self.features
-            some = torch.randperm(len(rows))[: _LOCATIONS * self.config.words]
-            centres, _ = kmeans(rows[some], self.config.words, restarts=1)
+            rows = torch.cat([source, target])[torch.randperm(len(source) + len(target))[:most]]
+            centres, _ = kmeans(rows, self.config.words, restarts=1)
             self.words[: len(centres)] = centres
         self.base.refresh(look, step)
 
     def _locations(self, images: Tensor) -> Tensor:
-        """Locations of the images' maps, (R, D), the same number of each, enough for k-means."""
+        """Locations of the images' maps, (B, R, D), enough for k-means."""
         rows = F.normalize(self.backbone.middle(images)).flatten(2).transpose(1, 2)
         n_images = self.sizes.n_source + self.sizes.n_target
         each = math.ceil(_LOCATIONS * self.config.words / n_images)
-        return rows[:, torch.randperm(rows.shape[1])[:each]].flatten(0, 1)
+        return rows[:, torch.randperm(rows.shape[1])[:each]]
 
     def extra(self, step: int, draws: Generator) -> dict[str, tuple[DomainName, Tensor]]:
         return self.base.extra(step, draws)

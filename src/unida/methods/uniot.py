@@ -111,7 +111,7 @@ class UniOT(Method):
         if step > 0:
             return
         chosen = torch.randperm(self.sizes.n_target)[: len(self.queue)]
-        self.queue.copy_(F.normalize(self.projection(look("target")))[chosen])
+        self.queue.copy_(F.normalize(self.projection(look("target", chosen))))
         self.queue_index.copy_(chosen)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
