@@ -119,8 +119,8 @@ class RunFolder:
 
 
 def differences(stored: RunConfig, given: RunConfig) -> list[str]:
-    """Fields whose values differ, as 'steps=600'; a run folder may have been moved."""
-    values = dataclasses.asdict(stored) | {"out": given.out}
+    """Fields whose values differ, as 'steps=600'; a run may move, and be launched another way."""
+    values = dataclasses.asdict(stored) | {"out": given.out, "launch": given.launch}
     return [
         f"{name}={values[name]!r}"
         for name, value in dataclasses.asdict(given).items()

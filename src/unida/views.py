@@ -125,10 +125,9 @@ def _boxes(view: View, u: Tensor, side: int, size: int) -> Tensor:
 
 def _cut(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
     """Resamples each box to a square of `size`."""
-    x, y, width, height = boxes.unbind(1)
-    nought = torch.zeros_like(x)
-    rows = torch.stack([width, nought, x, nought, height, y], 1).view(-1, 2, 3)
-    grid = F.affine_grid(rows, [len(boxes), 3, size, size], align_corners=False)
+    middles = (torch.arange(size, device=pixels.device) * 2 + 1) / size - 1  # of pixels, in [−1, 1]
+    x, y = (boxes[:, i, None] + boxes[:, i + 2, None] * middles for i in (0, 1))
+    grid = torch.stack(torch.broadcast_tensors(x[:, None, :], y[:, :, None]), -1)
     return F.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
 
 
@@ -148,9 +147,10 @@ def _recolour(images: Tensor, view: View, u: Tensor) -> Tensor:
     lift = (1 - contrast) * brightness
 
     matrix, lift, grey = (send(t, images.device) for t in (matrix, lift, grey))
-    mean_grey = torch.einsum("nchw,c->n", images, grey) / images[0, 0].numel()
-    mixed = torch.einsum("nij,njhw->nihw", matrix, images)
-    return (mixed + (lift * mean_grey)[:, None, None, None]).clamp(0, 1)
+    mixed = (lift * (images.mean((2, 3)) @ grey))[:, None, None, None]
+    for channel in range(3):  # a product of matrices this thin is slow on a GPU
+        mixed = torch.addcmul(mixed, matrix[:, :, channel, None, None], images[:, channel, None])
+    return mixed.clamp_(0, 1)
 
 
 def _hue_turn(turns: Tensor) -> Tensor:
