@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.losses import slow
+from tests.losses.sizes import Largest
 from unida.losses import (
+    glc,
     global_labels,
     neighbours_say,
+    parts,
     search_coefficient,
     smoothed_cross_entropy,
     to_targets,
@@ -171,6 +174,34 @@ def test_pseudo_labels_are_one_vs_all(seed: int, n: int, c: int, coefficient: fl
     assert found.tolist() == slow_labels(features, probs, negatives, n_positive, 0.75)
 
 
+def test_labels_in_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, probs = groups(40, 6, torch.eye(5, 6).double(), 0.3), probs_of(0, 200, 4)
+    whole = global_labels(features, probs, 0.5, 0.75)
+    assert len(set(whole.tolist())) > 2
+    for most in (6 * 199, 60, 1):
+        monkeypatch.setattr(parts, "MOST", most)
+        assert torch.equal(global_labels(features, probs, 0.5, 0.75), whole)
+
+
+def test_neighbours_in_parts_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, bank, probs = unit(0, 5, 3), unit(1, 50, 3), probs_of(2, 50, 4)
+    whole = neighbours_say(features, bank, probs)
+    for most in (5 * 49, 5 * 7, 1):
+        monkeypatch.setattr(parts, "MOST", most)
+        assert torch.equal(neighbours_say(features, bank, probs), whole)
+
+
+def test_no_table_of_all_images_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "MOST", 600)
+    features, probs = groups(500, 3, torch.eye(3, 3).double()), probs_of(0, 1500, 3)
+    with Largest() as made:
+        neighbours_say(features[:8], features, probs)
+    assert made.entries <= 600
+    with Largest() as made:
+        global_labels(features, probs, 0.5, 0.75)
+    assert made.entries <= 2 * 256 * 3  # the images that two clusters are made of
+
+
 def test_known_groups_get_their_class_and_an_unknown_group_none() -> None:
     centres = torch.eye(4, 6).double()
     features = groups(25, 6, centres)
@@ -215,6 +246,30 @@ def test_of_many_images_a_part_is_clustered() -> None:
     labels = global_labels(features, logits.softmax(1), 1.5, 0.75)  # 2 or 3 centres: ≤ 768 points
     assert (labels[:700] == 0).double().mean() > 0.95
     assert (labels[1400:] == 2).double().mean() > 0.95
+
+
+def test_a_part_is_drawn_from_the_others_alone() -> None:
+    p = probs_of(0, 1000, 2)[:, 0]
+    positive, rest = glc._positive_and_rest(p, 300, 50)
+    assert set(positive.tolist()) == set(p.argsort(descending=True)[:300].tolist())
+    assert len(set(rest.tolist())) == 50
+    assert not set(rest.tolist()) & set(positive.tolist())
+
+
+def test_however_many_clusters_the_images_looked_at_are_bounded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[int] = []
+
+    def note(rows: Tensor, *args: int, **kwargs: int) -> tuple[Tensor, Tensor]:
+        seen.append(len(rows))
+        return kmeans(rows, *args, **kwargs)
+
+    monkeypatch.setattr(glc, "kmeans", note)
+    monkeypatch.setattr(glc, "_POINTS", 200)
+    global_labels(groups(700, 8, torch.eye(3, 8).double()), probs_of(0, 2100, 3), 1.0, 0.75)
+    assert seen
+    assert set(seen) == {200}
 
 
 # --- the number of target classes

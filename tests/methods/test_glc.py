@@ -1,6 +1,7 @@
 """GLC: METHODS.md §9, two stages that never meet, its banks, its settings."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 from tests.methods.toys import Says, build, noise, verdicts
 from unida.config import from_mapping
 from unida.errors import UserError
-from unida.losses import global_labels, neighbours_say, smoothed_cross_entropy, to_targets
+from unida.losses import global_labels, neighbours_say, parts, smoothed_cross_entropy, to_targets
 from unida.methods.glc import GLCConfig
 from unida.train import inverse_decay
 from unida.types import Batch, Sizes
@@ -30,9 +31,9 @@ class Untouchable:
         raise AssertionError("the source was touched")
 
 
-def look(domain: str) -> Tensor:
+def look(domain: str, through: Callable[[Tensor], Tensor] = lambda rows: rows) -> Tensor:
     assert domain == "target", "the source was looked at"
-    return torch.randn(24, 128, generator=torch.Generator().manual_seed(7))
+    return through(torch.randn(24, 128, generator=torch.Generator().manual_seed(7)))
 
 
 @pytest.fixture
@@ -234,6 +235,14 @@ def test_banks_and_labels_are_those_of_the_target_shown_plainly() -> None:
     assert method.coefficient.item() in (0.25, 0.5, 1.0, 2.0, 3.0)
 
 
+@pytest.mark.usefixtures("quick")
+def test_banks_filled_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = refreshed(made()).state_dict()
+    monkeypatch.setattr(parts, "MOST", 40)  # five rows of eight numbers
+    for name, value in refreshed(made()).state_dict().items():
+        torch.testing.assert_close(value, whole[name])
+
+
 def test_the_number_of_classes_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
@@ -265,8 +274,8 @@ def test_everything_the_second_stage_needs_is_stored() -> None:
 
 @pytest.mark.usefixtures("quick")
 def test_two_classes_and_a_target_of_one_batch() -> None:
-    def small(domain: str) -> Tensor:
-        return look(domain)[:6]
+    def small(domain: str, through: Callable[[Tensor], Tensor]) -> Tensor:
+        return look(domain, through)[:6]
 
     method = made(Sizes(2, 8, 6, 6, 4))
     assert (method.refresh_every, method.begin) == (1, 2)
@@ -303,7 +312,7 @@ def test_the_decisions_are_by_normalised_entropy() -> None:
         ({"source_share": 1}, "source_share is 1.0; allowed: between 0 and 1."),
         ({"source_share": 0}, "source_share is 0.0; allowed: between 0 and 1."),
         ({"target_lr": 0}, "target_lr is 0.0; allowed: more than 0, at most 100."),
-        ({"search": 5}, "search is 5; allowed: 10 or more."),
+        ({"search": 5}, "search is 5; allowed: from 10 to 20000."),
         ({"width": 0}, "width is 0; allowed: from 1 to 16384."),
         ({"rho": "nan"}, "rho is nan; allowed: from 0 to 1."),
     ],

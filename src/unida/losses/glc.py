@@ -13,11 +13,13 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from unida.losses.consensus import kmeans
+from unida.losses.parts import largest, parts
 
 COEFFICIENTS = (0.25, 0.5, 1.0, 2.0, 3.0)
 """Candidates for C_t / C, the share of target classes to known ones."""
 
 _POINTS_A_CENTRE = 256  # as faiss does it: more points hardly move a centre
+_POINTS = 20_000  # of one k-means, however many centres
 
 
 def smoothed_cross_entropy(probs: Tensor, targets: Tensor, offset: float = 1e-5) -> Tensor:
@@ -62,8 +64,9 @@ def neighbours_say(features: Tensor, bank: Tensor, bank_probs: Tensor, k: int = 
     Returns:
         (B, C).
     """
-    nearest = (features @ bank.T).topk(min(k + 1, len(bank)), dim=1).indices[:, 1:]
-    return bank_probs[nearest].mean(1)
+    columns = parts(len(bank), len(features))
+    _, nearest = largest(lambda part: features @ bank[part].T, columns, k + 1)
+    return bank_probs[nearest[:, 1:]].mean(1)
 
 
 def group_sizes(n: int, n_classes: int, coefficient: float) -> tuple[int, int]:
@@ -96,27 +99,48 @@ def global_labels(features: Tensor, probs: Tensor, coefficient: float, rho: floa
     """
     n, n_classes = probs.shape
     n_positive, n_clusters = group_sizes(n, n_classes, coefficient)
-    ranked, order = probs.sort(dim=0, descending=True, stable=True)
-    prototypes = F.normalize(features[order[:n_positive]].mean(0))
-    scale = rho + (1 - rho) * ranked[:n_positive].mean(0)
-    cosines = features @ prototypes.T
-    labels = cosines.argmax(1)
-    for c in range(n_classes):
+    most = min(_POINTS_A_CENTRE * n_clusters, _POINTS)
+    groups = [_positive_and_rest(probs[:, c], n_positive, most) for c in range(n_classes)]
+    prototypes = F.normalize(torch.stack([_mean(features, positive) for positive, _ in groups]))
+    cosines, labels = _most_similar(features, prototypes)
+    for c, (positive, rest) in enumerate(groups):
         mine = (labels == c).nonzero()[:, 0]
         if not len(mine):  # nobody asks this class
             continue
-        negatives = _centres(features[order[n_positive:, c]], n_clusters)
-        nearest_negative = (features[mine] @ negatives.T).amax(1)
-        labels[mine[scale[c] * cosines[mine, c] < nearest_negative]] = n_classes
+        negatives, _ = kmeans(features[rest], n_clusters, restarts=1)
+        nearest_negative, _ = _most_similar(features, negatives, mine)
+        scale = rho + (1 - rho) * probs[positive, c].mean()
+        labels[mine[scale * cosines[mine] < nearest_negative]] = n_classes
     return labels
 
 
-def _centres(points: Tensor, k: int) -> Tensor:
-    """Centres of k-means at unit length, (k, D); of many points a random part is looked at."""
-    most = _POINTS_A_CENTRE * k
-    if len(points) > most:
-        points = points[torch.randperm(len(points))[:most]]
-    return kmeans(points, k, restarts=1)[0]
+def _positive_and_rest(p: Tensor, n_positive: int, most: int) -> tuple[Tensor, Tensor]:
+    """Numbers of the n⁺ largest of p (N,), and of the others; of many a random part."""
+    if len(p) - n_positive <= most:
+        order = p.sort(descending=True, stable=True).indices
+        return order[:n_positive], order[n_positive:]
+    positive = p.topk(n_positive).indices
+    others = torch.ones_like(p, dtype=torch.bool).index_fill(0, positive, False).nonzero()[:, 0]
+    return positive, others[torch.randperm(len(others))[:most]]
+
+
+def _mean(features: Tensor, numbers: Tensor) -> Tensor:
+    """Mean of the rows with these numbers, (D,)."""
+    some = [features[numbers[part]].sum(0) for part in parts(len(numbers), features.shape[1])]
+    return torch.stack(some).sum(0) / len(numbers)
+
+
+def _most_similar(
+    features: Tensor, others: Tensor, numbers: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """For each feature, or those with these numbers, its best dot product and with which row."""
+    n = len(features) if numbers is None else len(numbers)
+    best = []
+    for part in parts(n, max(others.shape)):
+        rows = features[part] if numbers is None else features[numbers[part]]
+        best.append((rows @ others.T).max(1))
+    values, places = (torch.cat(each) for each in zip(*best, strict=True))
+    return values, places
 
 
 def search_coefficient(features: Tensor, n_classes: int) -> float:

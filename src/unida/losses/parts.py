@@ -34,15 +34,18 @@ def largest(
     Returns:
         Values in falling order and their columns, (B, k) each.
     """
-    tops = []
-    for part in columns:
-        values, numbers = table(part).topk(min(k, part.stop - part.start), dim=1)
-        tops.append((values, numbers + part.start))
-    if len(tops) == 1:
-        return tops[0]
-    values, numbers = (cat(each, 1) for each in zip(*tops, strict=True))
-    values, order = values.topk(min(k, values.shape[1]), dim=1)
-    return values, numbers.gather(1, order)
+    values, numbers = _largest_of(table, columns[0], k)
+    for part in columns[1:]:
+        so_far, more = (values, numbers), _largest_of(table, part, k)
+        values, numbers = (cat(each, 1) for each in zip(so_far, more, strict=True))
+        values, order = values.topk(min(k, values.shape[1]), dim=1)
+        numbers = numbers.gather(1, order)
+    return values, numbers
+
+
+def _largest_of(table: Callable[[slice], Tensor], part: slice, k: int) -> tuple[Tensor, Tensor]:
+    values, numbers = table(part).topk(min(k, part.stop - part.start), dim=1)
+    return values, numbers + part.start
 
 
 def remade(function: Callable[..., Tensor], *args: Any) -> Tensor:

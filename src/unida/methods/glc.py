@@ -16,7 +16,8 @@ Where paper and released code differ, or something had to be chosen, and what is
 * λ_psd: 0.3 for Office and VisDA, 1.5 for OfficeHome and DomainNet in the code; default 0.3.
 * C_t: searched once, when the second stage begins, on `search` random images at most (the code
   takes all, or a random third of the large sets).
-* k-means: scikit-learn's instead of faiss's, on 256 images a centre at most, as faiss does it.
+* k-means: scikit-learn's instead of faiss's, on 256 images a centre at most, as faiss does it, and
+  on 20,000 at most; of more a random part is looked at.
 * Few images or few classes: the code breaks with C · coefficient below 2 or above N; here both
   are kept in bounds.
 * Model: that of the last step; the code reports the best epoch by target labels.
@@ -38,6 +39,7 @@ from unida.losses import (
     smoothed_cross_entropy,
     to_targets,
 )
+from unida.losses.parts import parts
 from unida.methods.base import About, Look, Method, at_most, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import Neck
@@ -82,7 +84,7 @@ class GLCConfig:
         require(0 < self.source_share < 1, "source_share", self.source_share, "between 0 and 1")
         require(0 < self.target_lr <= 100, "target_lr", self.target_lr, "more than 0, at most 100")
         require(self.k is None or self.k >= 1, "k", self.k, "none, or 1 or more")
-        require(self.search >= 10, "search", self.search, "10 or more")
+        require_range(self, 10, 20_000, "search")
         require_range(self, 1, 16384, "width")
 
 
@@ -121,9 +123,10 @@ class GLC(Method):
         """Banks and pseudo labels, at every epoch of the second stage."""
         if not self.begin <= step < self.sizes.steps:
             return
-        e = self.neck(look("target"))
-        self.bank_probs.copy_(self.classifier(e).softmax(1))
-        self.bank.rows.copy_(F.normalize(e))
+        e = look("target", through=self.neck)
+        for part in parts(len(e), max(e.shape[1], self.sizes.n_classes)):
+            self.bank_probs[part] = self.classifier(e[part]).softmax(1)
+            self.bank.rows[part] = F.normalize(e[part])
         if step == self.begin:
             sample = self.bank.rows[torch.randperm(len(e))[: self.config.search]]
             self.coefficient.fill_(search_coefficient(sample, self.sizes.n_classes))

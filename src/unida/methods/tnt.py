@@ -19,6 +19,8 @@ and its results are no reproduction of the paper's. Chosen here, with the switch
 * δ_k is the running mean of u over the source images of class k that are classified correctly,
   plus one running standard deviation; weights of the running mean are normalised, so its early
   values count no more than later ones. A class never yet right has δ = 1: only u = 1 is rejected.
+* The memories are `width` numbers in float32 an image. A step compares the k neighbours of every
+  anchor with all rows, a part of them at a time: time grows with images, memory beside them not.
 * The verdict is unknown from u = δ on (the words are u > δ): a score of zero rejects here.
 """
 
