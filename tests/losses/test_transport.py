@@ -276,3 +276,22 @@ def test_draws_up_to_one_pick_existing_rows() -> None:
     almost = torch.full((5,), 1 - 2**-24)
     fill = adaptive_filling(features, torch.eye(2), uniform(2).float(), 0.7, almost)
     assert fill.shape == (5, 2)
+
+
+def test_made_up_rows_in_parts_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    features, prototypes, draws = unit(0, 40, 6), unit(1, 5, 6), torch.rand(40)
+    plain = adaptive_filling(features, prototypes, uniform(5), -0.9, draws)
+    monkeypatch.setattr("unida.losses.parts.MOST", 20)  # three rows at a time
+    assert len(plain) == 40
+    torch.testing.assert_close(
+        adaptive_filling(features, prototypes, uniform(5), -0.9, draws), plain
+    )
+
+
+def test_what_is_worked_on_in_place_is_a_copy() -> None:
+    similarity, beta = draw(0, 9, 4), uniform(4)
+    before = similarity.clone(), beta.clone()
+    sinkhorn(similarity)
+    unbalanced_transport(similarity, beta)
+    assert similarity.equal(before[0])
+    assert beta.equal(before[1])

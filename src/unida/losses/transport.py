@@ -2,12 +2,15 @@
 
 Letters in shapes: n images, k prototypes, D features, m rows added by the filling. Everything is
 computed in float64, since e^(cos / 0.01) does not fit float32, and returned as it came. Nothing
-here carries a gradient: plans are targets.
+here carries a gradient: plans are targets. A plan is as long as the set that is judged, so the one
+table of it is worked on in place.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from unida.losses.parts import parts
 
 EPSILON = 0.05  # entropy weight of the balanced problem
 REG, KAPPA = 0.01, 0.5  # entropy weight and marginal penalty of the unbalanced one
@@ -15,8 +18,10 @@ _CHECK_EVERY = 10  # rounds; to look at the change costs as much as a round
 
 
 def _float64(x: Tensor) -> Tensor:
+    """A copy."""
     x = x.detach()
-    return (x.cpu() if x.device.type == "mps" else x).double()  # MPS has no float64
+    host = x.cpu() if x.device.type == "mps" else x  # MPS has no float64
+    return host.to(torch.float64, copy=True)
 
 
 @torch.no_grad()
@@ -71,7 +76,7 @@ def unbalanced_transport(
     """
     if reg < 0.005:
         raise ValueError(f"reg is {reg}; 0.005 or more is needed to stay within float64")
-    kernel, beta = (_float64(similarity) / reg).exp(), _float64(beta)
+    kernel, beta = _float64(similarity).div_(reg).exp_(), _float64(beta)
     n, k = kernel.shape
     power = kappa / (kappa + reg)
     u, v = kernel.new_full((n,), 1 / n), kernel.new_full((k,), 1 / k)
@@ -81,7 +86,7 @@ def unbalanced_transport(
         v = (beta / (u @ kernel)) ** power
         if done % _CHECK_EVERY == 0 and (_change(u, old_u) + _change(v, old_v)) / 2 < stop:
             break
-    return (u[:, None] * kernel * v).to(similarity)
+    return kernel.mul_(u[:, None]).mul_(v).to(similarity)
 
 
 def _change(new: Tensor, old: Tensor) -> Tensor:
@@ -93,7 +98,7 @@ def _change(new: Tensor, old: Tensor) -> Tensor:
 def normalised_plan(similarity: Tensor, beta: Tensor, stop: float = 1e-4) -> Tensor:
     """Q̄: the unbalanced plan, scaled to a mass of 1; shapes as in `unbalanced_transport`."""
     plan = unbalanced_transport(similarity, beta, stop=stop)
-    return plan / plan.sum()
+    return plan.div_(plan.sum())
 
 
 def pseudo_labels(plan: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -153,8 +158,12 @@ def adaptive_filling(
         plan = normalised_plan(similarity, beta, stop)
         copies = similarity[pseudo_labels(plan)[2]]
         return copies[_pick(draws, len(copies))] if len(copies) else copies
-    made_up = F.normalize((features + prototypes[similarity.argmin(1)]) / 2)
-    return made_up[_pick(draws, len(features))] @ prototypes.T
+    picked, farthest = _pick(draws, len(features)), similarity.argmin(1)
+    made_up = (
+        F.normalize((features[some] + prototypes[farthest[some]]) / 2)
+        for some in (picked[part] for part in parts(len(picked), features.shape[1]))
+    )
+    return torch.cat([rows @ prototypes.T for rows in made_up])
 
 
 def _pick(draws: Tensor, n: int) -> Tensor:
