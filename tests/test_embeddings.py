@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 import torch
 
+from tests.images import write_folder
 from tests.tasks import QUICK, Task
 from unida import adapt, load
 from unida.adaptation import _build_backbone, run_adaptation
-from unida.config import RunConfig
+from unida.config import CacheMode, RunConfig
 from unida.data.domain import Domain
-from unida.data.pixels import ArrayStore
-from unida.data.samples import Samples
+from unida.data.pixels import ArrayStore, load_pixels
+from unida.data.samples import Samples, read_unlabelled
 from unida.embeddings import embed
 from unida.errors import UserError
 from unida.methods import METHODS
@@ -82,6 +83,27 @@ def test_whatever_matters_makes_another_file(tmp_path: Path, change: str) -> Non
         quietly,
     )
     assert len(list(tmp_path.glob("*.f32"))) == 2
+
+
+@pytest.mark.parametrize("mode", ["memory", "disk", "stream"])
+def test_no_pixel_is_looked_at_where_the_content_of_the_files_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: CacheMode
+) -> None:
+    samples = read_unlabelled(write_folder(tmp_path / "images", 5))
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        kept, pixels = load_pixels(samples, 18, mode, cache, quietly)
+        embed(Domain(kept, pixels, CPU), small_backbone(), (WEAK,), config(cache), quietly)
+        monkeypatch.setattr(type(pixels), "get", lambda *_: pytest.fail("looked at"))
+    assert len(list(cache.glob("*.f32"))) == 1
+
+
+def test_the_same_pixels_of_other_files_make_another_file(tmp_path: Path) -> None:
+    pixels = noise_domain().pixels.get(torch.arange(70))
+    for key in ("one", "two", None):
+        domain = Domain(noise_domain().samples, ArrayStore(pixels, key), CPU)
+        embed(domain, small_backbone(), (WEAK,), config(tmp_path), quietly)
+    assert len(list(tmp_path.glob("*.f32"))) == 3
 
 
 def test_a_file_that_is_not_whole_is_made_again(tmp_path: Path) -> None:

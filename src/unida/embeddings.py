@@ -4,17 +4,18 @@ The embeddings of a domain lie in one memory-mapped file, (N, 1 + views, D), nam
 they follow from: first those of the plain view, then those of the augmented ones.
 """
 
+import math
 import os
-import tempfile
 from collections.abc import Iterator
 from hashlib import blake2b
-from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from unida.config import RunConfig
+from unida.data.cache import is_whole, write_whole
 from unida.data.domain import Domain, cache_folder, on_device
 from unida.data.pixels import ArrayStore, Progress
 from unida.errors import UserError
@@ -48,10 +49,11 @@ def embed(
     shape = (len(domain), 1 + config.frozen_views, backbone.out_features)
     folder = cache_folder(config)
     file = folder / f"{_key(domain, backbone, augmented, config)}.f32"
-    if not file.exists() or file.stat().st_size != 4 * np.prod(shape):
+    if not is_whole(file, 4 * math.prod(shape)):
+        blocks = _embeddings(domain, backbone, augmented, config, progress)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            _write(file, _embeddings(domain, backbone, augmented, config, progress))
+            write_whole(file, lambda out: _write(out, blocks))
         except OSError as error:
             raise UserError(
                 f"The embeddings cannot be written in {folder}: {error.strerror}. Free some space "
@@ -85,23 +87,20 @@ def _embeddings(
     backbone.dtype = low
 
 
-def _write(file: Path, blocks: Iterator[Tensor]) -> None:
-    """Under another name first, so that what is there is whole."""
-    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
-        part = Path(folder, "embeddings")
-        with part.open("wb") as out:
-            for block in blocks:
-                out.write(block.contiguous().numpy().tobytes())
-            out.flush()
-            os.fsync(out.fileno())
-        part.replace(file)
+def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:
+    for block in blocks:
+        out.write(block.contiguous().numpy().tobytes())
+    out.flush()
+    os.fsync(out.fileno())
 
 
 def _key(domain: Domain, backbone: Backbone, augmented: tuple[View, ...], config: RunConfig) -> str:
+    """A name for the embeddings; the pixels are hashed only where nobody knows what they are of."""
     said = (augmented, config.frozen_views, config.image_size, config.seed, backbone.spec)
-    key = blake2b(repr(said).encode(), digest_size=16)
-    for index in torch.split(torch.arange(len(domain)), _CHUNK):
-        key.update(domain.pixels.get(index).cpu().numpy().tobytes())
+    key = blake2b(repr((said, domain.pixels.key)).encode(), digest_size=16)
+    if domain.pixels.key is None:
+        for index in torch.split(torch.arange(len(domain)), _CHUNK):
+            key.update(domain.pixels.get(index).cpu().numpy().tobytes())
     for tensor in backbone.state_dict().values():
         key.update(tensor.cpu().numpy().tobytes())
     return key.hexdigest()

@@ -17,7 +17,7 @@ from torch import Tensor
 from unida import team
 from unida.config import from_mapping
 from unida.data.decode import BadImageError, Pixels, decode_file, to_square
-from unida.data.pixels import in_order
+from unida.data.parallel import in_order
 from unida.data.samples import Skipped, read_unlabelled
 from unida.devices import pick_device
 from unida.errors import UserError, require, shorten

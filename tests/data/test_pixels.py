@@ -1,7 +1,11 @@
 """The pixel cache: three places, the same pixels."""
 
+import errno
+import os
 import shutil
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +13,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.images import file_size_limit, write_bad_files, write_classes, write_folder, write_image
+from tests.images import (
+    file_size_limit,
+    ordinary_user,
+    write_bad_files,
+    write_classes,
+    write_folder,
+    write_image,
+)
 from unida.config import CacheMode
+from unida.data import cache as cache_folder
 from unida.data import pixels
+from unida.data.cache import Entry, default_cache_dir
 from unida.data.decode import Pixels, decode_file
-from unida.data.pixels import ArrayStore, choose_cache, default_cache_dir, in_order, load_pixels
-from unida.data.samples import Samples, read_labelled, read_unlabelled
+from unida.data.parallel import in_order
+from unida.data.pixels import ArrayStore, cached_bytes, choose_cache, load_pixels
+from unida.data.samples import Samples, Skipped, read_labelled, read_unlabelled
 from unida.errors import UserError
 
 SIZE = 10
@@ -41,6 +55,34 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return paths
 
 
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The files whose content was hashed so far."""
+    names: list[str] = []
+    digest = cache_folder.digest_file
+
+    def note(name: str) -> bytes:
+        names.append(name)
+        return digest(name)
+
+    monkeypatch.setattr(cache_folder, "digest_file", note)
+    return names
+
+
+@pytest.fixture
+def public() -> Iterator[Path]:
+    """A folder that an ordinary user can enter."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files just written count as old."""
+    monkeypatch.setattr(cache_folder, "_UNSURE", 0)
+
+
 class TestEveryMode:
     @pytest.mark.parametrize("mode", MODES)
     def test_pixels_are_those_of_the_files_in_order(self, tmp_path: Path, mode: CacheMode) -> None:
@@ -64,7 +106,7 @@ class TestEveryMode:
     ) -> None:
         folder = write_folder(tmp_path / "images", 4)
         reasons = write_bad_files(folder)
-        for _ in range(2):  # with a disk cache the second time is another way
+        for _ in range(2):  # the second time is another way
             samples, found = load(folder, mode, tmp_path / "cache")
             assert [path.name for path in samples.paths] == [f"{i:03}.png" for i in range(4)]
             assert len(found) == 4
@@ -96,6 +138,234 @@ class TestEveryMode:
         calls: list[tuple[int, int]] = []
         load_pixels(samples, SIZE, mode, tmp_path / "c", lambda *call: calls.append(call))
         assert calls == [(1, 3), (2, 3), (3, 3)]
+
+
+class TestSecondStart:
+    """Nothing is decoded and no file is read whose size and times are as they were."""
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.usefixtures("settled")
+    def test_nothing_is_decoded_or_hashed(
+        self, tmp_path: Path, decoded: list[Path], hashed: list[str], mode: CacheMode
+    ) -> None:
+        folder, cache = write_folder(tmp_path / "images", 4), tmp_path / "cache"
+        first, expected = load(folder, mode, cache)
+        decoded.clear()
+        hashed.clear()
+        again, store = load_pixels(read_unlabelled(folder), SIZE, mode, cache, lambda *_: None)
+        assert (decoded, hashed, again) == ([], [], first)
+        assert torch.equal(store.get(torch.arange(4)), expected)
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.usefixtures("settled")
+    def test_bad_files_are_remembered_with_their_reasons(
+        self, tmp_path: Path, decoded: list[Path], hashed: list[str], mode: CacheMode
+    ) -> None:
+        folder, cache = write_folder(tmp_path / "images", 2), tmp_path / "cache"
+        reasons = write_bad_files(folder)
+        first, _ = load(folder, mode, cache)
+        decoded.clear()
+        hashed.clear()
+        again, _ = load_pixels(read_unlabelled(folder), SIZE, mode, cache, lambda *_: None)
+        assert again == first
+        assert len(again.skipped) == len(reasons)
+        assert decoded == []
+        assert hashed == [str(folder / "lost.png")]  # it might be there by now
+
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.usefixtures("settled")
+    def test_a_file_that_was_missing_is_seen_when_it_comes(
+        self, tmp_path: Path, mode: CacheMode
+    ) -> None:
+        folder, cache = write_folder(tmp_path / "images", 2), tmp_path / "cache"
+        (folder / "lost.png").symlink_to(tmp_path / "later.png")
+        assert len(load(folder, mode, cache)[0]) == 2
+        write_image(tmp_path / "later.png", seed=7)
+        assert len(load(folder, mode, cache)[0]) == 3
+
+    @pytest.mark.usefixtures("settled")
+    def test_a_file_that_was_locked_is_seen_when_it_is_opened(self, public: Path) -> None:
+        folder, place = write_folder(public / "images", 3), public / "cache"
+        place.mkdir(mode=0o777)
+        place.chmod(0o777)
+        locked = folder / "001.png"
+        locked.chmod(0o000)
+        with ordinary_user():
+            (skipped,) = load(folder, "disk", place)[0].skipped
+        assert skipped == Skipped(locked, "no permission to read it")
+        locked.chmod(0o444)
+        with ordinary_user():
+            assert len(load(folder, "disk", place)[0]) == 3
+
+    @pytest.mark.usefixtures("settled")
+    def test_a_touched_file_is_hashed_alone_and_finds_its_pixels(
+        self, tmp_path: Path, decoded: list[Path], hashed: list[str]
+    ) -> None:
+        folder, cache = write_folder(tmp_path / "images", 4), tmp_path / "cache"
+        load(folder, "disk", cache)
+        decoded.clear()
+        hashed.clear()
+        os.utime(folder / "002.png", (5, 5))
+        for _ in range(2):
+            load(folder, "disk", cache)
+            assert (decoded, hashed) == ([], [str(folder / "002.png")])
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_a_change_is_seen_that_leaves_size_and_time(
+        self, tmp_path: Path, mode: CacheMode
+    ) -> None:
+        """As when a file is written twice between two ticks of the file system's clock."""
+        folder, cache = tmp_path / "images", tmp_path / "cache"
+        images = [write_image(folder / f"{i}.bmp", seed=i) for i in range(3)]
+        before = images[1].stat()
+        load(folder, mode, cache)
+        write_image(images[1], seed=9)
+        os.utime(images[1], ns=(before.st_atime_ns, before.st_mtime_ns))
+        assert images[1].stat().st_size == before.st_size
+        _, found = load(folder, mode, cache)
+        np.testing.assert_array_equal(found[1].numpy(), decode_file(images[1], SIZE))
+
+    def test_young_files_are_hashed_again_until_they_are_old_enough(
+        self, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        samples = read_unlabelled(write_folder(tmp_path / "images", 3))
+        counts = []
+        for seconds in (0, 1, 10, 11):
+            now = samples.paths[-1].stat().st_ctime_ns + seconds * 10**9
+            monkeypatch.setattr(time, "time_ns", lambda now=now: now)
+            hashed.clear()
+            cache_folder.content_key(samples.paths, SIZE, tmp_path)
+            counts.append(len(hashed))
+        assert counts == [3, 3, 3, 0]
+
+    @pytest.mark.usefixtures("settled")
+    def test_the_same_names_below_another_folder_are_other_files(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for i, place in enumerate((tmp_path / "one", tmp_path / "two")):
+            write_image(place / "images" / "a.bmp", seed=i)
+            monkeypatch.chdir(place)
+            _, found = load(Path("images"), "disk", tmp_path / "cache")
+            expected = decode_file(place / "images" / "a.bmp", SIZE)
+            np.testing.assert_array_equal(found[0].numpy(), expected)
+
+    @pytest.mark.parametrize("content", ["[]", "{}", '{"bad": 3}', '{"bad": {"9": "no"}}', "\0"])
+    def test_a_record_that_makes_no_sense_is_made_anew(
+        self, tmp_path: Path, content: str, decoded: list[Path]
+    ) -> None:
+        folder, place = write_folder(tmp_path / "images", 3), tmp_path / "cache"
+        load(folder, "stream", place)
+        (record,) = place.glob("*.json")
+        record.write_text(content)
+        decoded.clear()
+        samples, _ = load_pixels(read_unlabelled(folder), SIZE, "stream", place, lambda *_: None)
+        assert (len(samples), len(decoded)) == (3, 3)
+
+    def test_all_modes_know_the_images_by_the_same_name(self, tmp_path: Path) -> None:
+        samples = read_unlabelled(write_folder(tmp_path / "images", 3))
+        keys = set()
+        for mode in (*MODES, *MODES):
+            _, store = load_pixels(samples, SIZE, mode, tmp_path / "cache", lambda *_: None)
+            keys.add(store.key)
+        assert keys == {cache_folder.content_key(samples.paths, SIZE, tmp_path / "cache")}
+
+
+class TestMemory:
+    @pytest.mark.parametrize(("first", "second"), [("memory", "disk"), ("disk", "memory")])
+    def test_memory_and_disk_share_what_was_decoded(
+        self, tmp_path: Path, decoded: list[Path], first: CacheMode, second: CacheMode
+    ) -> None:
+        folder = write_folder(tmp_path / "images", 3)
+        expected = load(folder, first, tmp_path / "cache")[1]
+        assert torch.equal(load(folder, second, tmp_path / "cache")[1], expected)
+        assert len(decoded) == 3
+
+    def test_a_file_of_many_blocks_is_read_whole(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder = write_folder(tmp_path / "images", 5)
+        _, mapped = load(folder, "disk", tmp_path / "cache")
+        monkeypatch.setattr(pixels, "_BLOCK", 97)
+        assert torch.equal(load(folder, "memory", tmp_path / "cache")[1], mapped)
+
+    def test_it_is_in_memory(self, tmp_path: Path) -> None:
+        folder = write_folder(tmp_path / "images", 2)
+        samples = read_unlabelled(folder)
+        _, store = load_pixels(samples, SIZE, "memory", tmp_path / "cache", lambda *_: None)
+        before = store.get(torch.arange(2)).clone()
+        (file,) = (tmp_path / "cache").glob("*.u8")
+        file.write_bytes(bytes(file.stat().st_size))
+        assert torch.equal(store.get(torch.arange(2)), before)
+
+    def test_a_disk_with_little_room_is_left_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder, needed = write_folder(tmp_path / "images", 2), 2 * 3 * SIZE**2
+        for free, files in ((10 * needed - 1, 0), (10 * needed, 1)):
+            usage = shutil._ntuple_diskusage(10**9, 10**9 - free, free)
+            monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+            assert len(load(folder, "memory", tmp_path / "cache")[1]) == 2
+            assert len(list((tmp_path / "cache").glob("*.u8"))) == files
+
+    def test_a_disk_that_is_full_does_no_harm(self, tmp_path: Path) -> None:
+        folder, place = write_folder(tmp_path / "images", 40), tmp_path / "cache"
+        with file_size_limit(40 * 3 * SIZE**2 - 1):
+            samples, found = load(folder, "memory", place)
+        np.testing.assert_array_equal(found[39].numpy(), decode_file(samples.paths[39], SIZE))
+        assert not list(place.glob("*.u8*"))
+
+
+class TestCacheFolder:
+    @pytest.mark.parametrize("mode", ["memory", "stream"])
+    @pytest.mark.parametrize("fault", ["read-only", "no folder"])
+    def test_modes_that_need_none_do_without(
+        self, public: Path, mode: CacheMode, fault: str
+    ) -> None:
+        folder, place = write_folder(public / "images", 3), public / "cache"
+        place.mkdir(mode=0o555) if fault == "read-only" else place.touch()
+        with ordinary_user():
+            for _ in range(2):
+                assert len(load(folder, mode, place)[1]) == 3
+        assert fault == "no folder" or list(place.iterdir()) == []
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_one_that_may_only_be_read_is_read(
+        self, public: Path, mode: CacheMode, decoded: list[Path]
+    ) -> None:
+        folder, place = write_folder(public / "images", 3), public / "cache"
+        load(folder, "disk", place)
+        decoded.clear()
+        place.chmod(0o555)
+        with ordinary_user():
+            samples = read_unlabelled(folder)
+            load_pixels(samples, SIZE, mode, place, lambda *_: None)
+        assert decoded == []
+
+    @pytest.mark.usefixtures("settled")
+    def test_what_no_run_has_used_for_a_month_goes(self, tmp_path: Path) -> None:
+        place, month = tmp_path / "cache", 31 * 24 * 3600
+        old = write_folder(tmp_path / "old", 2)
+        used = write_folder(tmp_path / "used", 3, first=2)
+        for folder in (old, used):
+            load(folder, "disk", place)
+        strangers = {place / "notes.npy", place / "sub"}
+        (place / "notes.npy").touch()
+        (place / "sub").mkdir()
+        part = place / f"{'a' * 32}.u8.1f.part"  # of a run that was killed
+        part.touch()
+        for file in place.iterdir():
+            os.utime(file, (time.time() - month,) * 2)
+        load(used, "disk", place)
+        kept = set(place.iterdir())
+        load(write_folder(tmp_path / "new", 4, first=5), "disk", place)
+        left = set(place.iterdir())
+        assert part in kept
+        assert part not in left
+        assert strangers < left
+        assert sorted(file.stat().st_size for file in left if file.suffix == ".u8") == [
+            n * 3 * SIZE**2 for n in (3, 4)
+        ]
+        assert len(left - strangers) == 6
 
 
 class TestDiskCache:
@@ -144,13 +414,18 @@ class TestDiskCache:
             assert store.get(torch.arange(2)).shape == (2, 3, size, size)
         assert len(decoded) == 4
 
-    @pytest.mark.parametrize("suffix", [".u8", ".npy"])
-    def test_a_damaged_cache_is_made_anew(self, tmp_path: Path, suffix: str) -> None:
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("suffix", [".u8", ".json", ".npy"])
+    def test_a_damaged_cache_is_made_anew(
+        self, tmp_path: Path, suffix: str, mode: CacheMode
+    ) -> None:
         folder, cache = write_folder(tmp_path / "images", 3), tmp_path / "cache"
-        _, first = load(folder, "disk", cache)
+        first = load(folder, "disk", cache)[1].clone()
         (damaged,) = (path for path in cache.iterdir() if path.suffix == suffix)
-        damaged.write_bytes(damaged.read_bytes()[:5])
-        assert torch.equal(load(folder, "disk", cache)[1], first)
+        whole = damaged.read_bytes()
+        damaged.write_bytes(whole[:5])
+        assert torch.equal(load(folder, mode, cache)[1], first)
+        assert mode == "stream" or damaged.read_bytes() == whole
 
     def test_writing_to_the_array_does_not_change_the_file(self, tmp_path: Path) -> None:
         folder, cache = write_folder(tmp_path / "images", 2), tmp_path / "cache"
@@ -165,17 +440,32 @@ class TestDiskCache:
         message = r"pixel cache cannot be written in .*cache: File too large\. Free some space"
         with file_size_limit(40 * 3 * SIZE**2 - 1), pytest.raises(UserError, match=message):
             load(folder, "disk", cache)
-        assert list(cache.iterdir()) == []
+        assert not list(cache.glob("*.u8*"))
 
     def test_a_disk_full_at_the_last_moment_is_an_error_too(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """NumPy says how much was written, without an error number."""
         folder, cache = write_folder(tmp_path / "images", 2), tmp_path / "cache"
-        monkeypatch.setattr(np, "save", _raise(OSError("2 requested and 0 written")))
-        with pytest.raises(UserError, match=r"cache: 2 requested and 0 written\. Free"):
+        full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        monkeypatch.setattr(Entry, "write_bad", _raise(full))
+        with pytest.raises(UserError, match=r"cache: No space left on device\. Free"):
             load(folder, "disk", cache)
-        assert list(cache.iterdir()) == []
+        assert not list(cache.glob("*.u8*"))
+
+    def test_images_changed_while_they_are_decoded_are_an_error_and_not_kept(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        folder, cache = write_folder(tmp_path / "images", 3), tmp_path / "cache"
+
+        def meddle(path: Path, size: int) -> Pixels:
+            write_image(path, seed=99)
+            return decode_file(path, size)
+
+        monkeypatch.setattr(pixels, "decode_file", meddle)
+        with pytest.raises(UserError, match=r"changed while they were read, .*000\.png"):
+            load(folder, "disk", cache)
+        assert not list(cache.glob("*.u8*"))
+        assert not list(cache.glob("*.json"))
 
     def test_a_cache_folder_that_cannot_be_made_is_an_error(self, tmp_path: Path) -> None:
         folder = write_folder(tmp_path / "images", 2)
@@ -219,6 +509,21 @@ class TestChooseCache:
         monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
         assert choose_cache("auto", needed, 1.0, tmp_path / "new" / "cache") == expected
 
+    def test_what_is_on_the_disk_already_needs_no_room(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        samples = read_unlabelled(write_folder(tmp_path / "images", 3))
+        bytes_there = cached_bytes(samples, SIZE, tmp_path / "cache")
+        assert bytes_there == 0
+        load_pixels(samples, SIZE, "disk", tmp_path / "cache", lambda *_: None)
+        bytes_there = cached_bytes(samples, SIZE, tmp_path / "cache")
+        assert bytes_there == 3 * 3 * SIZE**2
+        usage = shutil._ntuple_diskusage(20 * self.GB, 20 * self.GB, 10)
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+        choose = (bytes_there, 1e-12, tmp_path / "cache")
+        assert choose_cache("auto", *choose) == "stream"
+        assert choose_cache("auto", *choose, lambda: bytes_there) == "disk"
+
     def test_auto_says_when_the_cache_folder_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(UserError, match="file cannot be made: File exists"):
@@ -232,6 +537,14 @@ class TestChooseCache:
         monkeypatch.delenv("XDG_CACHE_HOME")
         monkeypatch.setenv("HOME", "/home/me")
         assert default_cache_dir() == Path("/home/me/.cache/unida")
+
+
+def test_moving_a_store_keeps_pixels_and_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pixels, "_BLOCK", 30)
+    store = ArrayStore(torch.arange(84, dtype=torch.uint8).view(7, 3, 2, 2), "a key")
+    moved = store.to(torch.device("cpu"))
+    assert torch.equal(moved.array, store.array)
+    assert moved.key == "a key"
 
 
 def test_work_done_in_parallel_keeps_its_order() -> None:

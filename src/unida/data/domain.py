@@ -9,7 +9,8 @@ from torch import Tensor
 
 from unida import team
 from unida.config import RunConfig
-from unida.data.pixels import ArrayStore, PixelStore, Progress, choose_cache, default_cache_dir
+from unida.data.cache import default_cache_dir
+from unida.data.pixels import ArrayStore, PixelStore, Progress, cached_bytes, choose_cache
 from unida.data.pixels import load_pixels as _load_pixels
 from unida.data.samples import Samples
 from unida.devices import send
@@ -50,7 +51,11 @@ def load_domains(
     needed = sum(len(samples) for samples in named_samples.values()) * 3 * size * size
     # Processes that share the images map one file, rather than each keeping its own.
     wanted = "disk" if config.cache == "auto" and team.size() > 1 else config.cache
-    mode = choose_cache(wanted, needed, config.memory_gb, folder)
+
+    def there() -> int:
+        return sum(cached_bytes(samples, size, folder) for samples in named_samples.values())
+
+    mode = choose_cache(wanted, needed, config.memory_gb, folder, there)
     domains = {}
     for name, samples in named_samples.items():
         samples, pixels = _load_pixels(samples, size, mode, folder, progress(name))

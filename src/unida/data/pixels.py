@@ -1,43 +1,39 @@
 """The pixel cache: every image is decoded once, in parallel, to uint8.
 
-Three places to keep the pixels, the same interface: in memory, in a memory-mapped file named by
-the content of the images, or nowhere (decoded again for every batch).
+Three places to keep the pixels, the same interface: in memory, in a memory-mapped file, or nowhere
+(decoded again for every batch). What was decoded lies in the cache folder (`unida.data.cache`),
+also for the next run that keeps its pixels in memory.
 """
 
-import os
+import contextlib
 import shutil
-import tempfile
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from hashlib import blake2b
-from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import BinaryIO, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from unida.config import CacheMode
+from unida.data.cache import Entry, find_entry, write_whole
 from unida.data.decode import BadImageError, Pixels, decode_file
+from unida.data.parallel import WORKERS, in_order
 from unida.data.samples import Samples, Skipped
 from unida.devices import send
 from unida.errors import UserError, shorten
-from unida.types import IntArray
-
-S = TypeVar("S")
-T = TypeVar("T")
 
 Progress = Callable[[int, int], None]
 """Called with (images done, images in all)."""
 
-_FORMAT = 1  # of the memory-mapped file; part of its name
-_WORKERS = min(32, (os.cpu_count() or 1) + 1)  # decoding and hashing release the interpreter lock
+_BLOCK = 2**24  # bytes at a time
 
 
 class PixelStore(Protocol):
-    """Decoded images by number."""
+    """Decoded images by number; `key` follows from the bytes in their files, where it is known."""
+
+    key: str | None
 
     def __len__(self) -> int: ...
 
@@ -49,8 +45,8 @@ class PixelStore(Protocol):
 class ArrayStore:
     """Pixels in one array: in memory, on the training device, or memory-mapped."""
 
-    def __init__(self, array: Tensor) -> None:
-        self.array = array
+    def __init__(self, array: Tensor, key: str | None = None) -> None:
+        self.array, self.key = array, key
 
     def __len__(self) -> int:
         return len(self.array)
@@ -59,15 +55,21 @@ class ArrayStore:
         return self.array[send(index, self.array.device)]
 
     def to(self, device: torch.device) -> "ArrayStore":
-        return ArrayStore(self.array.to(device))
+        """In blocks: a copy of the whole in page-locked memory would double it."""
+        there = torch.empty_like(self.array, device=device)
+        rows = max(1, _BLOCK // max(1, self.array[:1].nbytes))
+        blocks = torch.split(self.array, rows)
+        for part, block in zip(torch.split(there, rows), blocks, strict=True):
+            part.copy_(send(block, device))
+        return ArrayStore(there, self.key)
 
 
 class StreamedStore:
     """Pixels decoded anew for every batch; for sets that fit nowhere."""
 
-    def __init__(self, paths: tuple[Path, ...], size: int) -> None:
-        self.paths, self.size = paths, size
-        self.pool = ThreadPoolExecutor(_WORKERS)
+    def __init__(self, paths: tuple[Path, ...], size: int, key: str | None = None) -> None:
+        self.paths, self.size, self.key = paths, size, key
+        self.pool = ThreadPoolExecutor(WORKERS)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -83,65 +85,132 @@ class StreamedStore:
 
 
 def choose_cache(
-    mode: CacheMode, bytes_needed: int, memory_gb: float, cache_dir: Path
+    mode: CacheMode,
+    bytes_needed: int,
+    memory_gb: float,
+    cache_dir: Path,
+    bytes_there: Callable[[], int] = lambda: 0,
 ) -> CacheMode:
-    """Resolves `auto`: memory if it fits the budget, else disk if it fits there, else stream."""
+    """Resolves `auto`: memory if it fits the budget, else disk if it fits there, else stream.
+
+    `bytes_there`, asked only if it matters, says how much of it the cache folder has already.
+    """
     if mode != "auto":
         return mode
     if bytes_needed <= memory_gb * 2**30:
         return "memory"
     _make_folder(cache_dir)
-    return "disk" if bytes_needed < 0.9 * shutil.disk_usage(cache_dir).free else "stream"
+    missing = bytes_needed - bytes_there()
+    return "disk" if missing < 0.9 * shutil.disk_usage(cache_dir).free else "stream"
 
 
-def default_cache_dir() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unida"
+def cached_bytes(samples: Samples, size: int, cache_dir: Path) -> int:
+    """How much the cache folder has of these images; files not seen before are hashed."""
+    entry = find_entry(samples.paths, size, cache_dir)
+    return len(samples) * 3 * size**2 if entry and entry.is_complete() else 0
 
 
 def load_pixels(
     samples: Samples, size: int, mode: CacheMode, cache_dir: Path, progress: Progress
 ) -> tuple[Samples, PixelStore]:
-    """Decodes all images; bad ones are left out and noted in the samples returned.
+    """Decodes all images, or finds them decoded; bad ones are left out and noted in the samples.
 
     Raises:
-        UserError: no image is left.
+        UserError: no image is left, or `mode` is disk and the cache folder cannot be used.
     """
     if mode == "disk":
-        return _load_mapped(samples, size, cache_dir, progress)
-    n = len(samples)
-    array = np.empty((n if mode == "memory" else 0, 3, size, size), dtype=np.uint8)
-    good: list[int] = []
+        _make_folder(cache_dir)
+    entry = find_entry(samples.paths, size, cache_dir)
+    if mode == "stream":
+        return _load_streamed(samples, size, entry, progress)
+    if entry and (mode == "disk" or entry.is_complete() or entry.has_room()):
+        try:
+            return _load_from_file(samples, entry, _map if mode == "disk" else _read, progress)
+        except OSError as error:
+            if mode == "disk":
+                raise UserError(
+                    f"The pixel cache cannot be written in {cache_dir}: {error.strerror}. "
+                    "Free some space, name another --cache-dir or use --cache stream."
+                ) from None
+    return _load_to_memory(samples, size, progress)
 
-    def take(i: int, pixels: Pixels) -> None:
-        if mode == "memory":
-            array[len(good)] = pixels
-        good.append(i)
 
-    samples = _decode_all(samples, size, take, good, progress)
-    if mode == "memory":
-        return samples, ArrayStore(torch.from_numpy(array[: len(good)]))
-    return samples, StreamedStore(samples.paths, size)
+def _load_from_file(
+    samples: Samples,
+    entry: Entry,
+    get: Callable[[Path, tuple[int, ...]], Tensor],
+    progress: Progress,
+) -> tuple[Samples, PixelStore]:
+    """The pixel file of the cache folder, made if it is not there."""
+    bad = entry.read_bad()
+    if bad is None or not entry.has_pixels(bad):
+        bad = _write(samples, entry, progress)
+    else:
+        progress(len(samples), len(samples))
+    return _without(samples, bad), ArrayStore(get(entry.pixels, entry.shape(bad)), entry.key)
+
+
+def _load_to_memory(samples: Samples, size: int, progress: Progress) -> tuple[Samples, PixelStore]:
+    """Where nothing can be kept for the next time."""
+    array = np.empty((len(samples), 3, size, size), dtype=np.uint8)
+    rows = iter(array)
+    bad = _decode_all(samples, size, lambda pixels: np.copyto(next(rows), pixels), progress)
+    kept = torch.from_numpy(array[: len(samples) - len(bad)])
+    return _without(samples, bad), ArrayStore(kept)
+
+
+def _load_streamed(
+    samples: Samples, size: int, entry: Entry | None, progress: Progress
+) -> tuple[Samples, PixelStore]:
+    """Only the bad images have to be known."""
+    bad = entry.read_bad() if entry else None
+    if bad is not None:
+        progress(len(samples), len(samples))
+    else:
+        bad = _decode_all(samples, size, lambda pixels: None, progress)
+        entry = entry if entry and entry.is_of(samples.paths) else None
+        with contextlib.suppress(OSError):  # then they are looked for again
+            if entry:
+                entry.write_bad(bad)
+    samples = _without(samples, bad)
+    return samples, StreamedStore(samples.paths, size, entry.key if entry else None)
+
+
+def _write(samples: Samples, entry: Entry, progress: Progress) -> dict[int, str]:
+    """Decodes all images to the pixel file; the reason for each bad one, by number."""
+    bad: dict[int, str] = {}
+
+    def write(file: BinaryIO) -> None:
+        def take(pixels: Pixels) -> None:
+            file.write(pixels.tobytes())
+
+        bad.update(_decode_all(samples, entry.size, take, progress))
+        if not entry.is_of(samples.paths):
+            raise UserError(
+                f"Images were changed while they were read, {samples.paths[0]} or others of its "
+                "set: start again when nothing writes there."
+            )
+        entry.write_bad(bad)
+
+    write_whole(entry.pixels, write)
+    return bad
 
 
 def _decode_all(
-    samples: Samples,
-    size: int,
-    take: Callable[[int, Pixels], None],
-    good: list[int],
-    progress: Progress,
-) -> Samples:
-    """Hands every good image to `take` in order, which notes its number in `good`."""
-    skipped = []
+    samples: Samples, size: int, take: Callable[[Pixels], object], progress: Progress
+) -> dict[int, str]:
+    """Hands every good image to `take`, in order; the reason for each bad one, by number."""
+    bad: dict[int, str] = {}
     for i, result in enumerate(in_order(lambda path: _try_decode(path, size), samples.paths)):
         if isinstance(result, Skipped):
-            skipped.append(result)
+            bad[i] = result.reason
         else:
-            take(i, result)
+            take(result)
         progress(i + 1, len(samples))
-    if not good:
-        reasons = shorten([f"{s.path} ({s.reason})" for s in skipped], 3)
+    if len(bad) == len(samples):
+        reasons = shorten([f"{samples.paths[i]} ({reason})" for i, reason in bad.items()], 3)
         raise UserError(f"None of the {len(samples)} images can be read: {reasons}.")
-    return samples.keep(np.array(good, dtype=np.int64), skipped)
+    return bad
 
 
 def _try_decode(path: Path, size: int) -> Pixels | Skipped:
@@ -151,36 +220,33 @@ def _try_decode(path: Path, size: int) -> Pixels | Skipped:
         return Skipped(path, str(error))
 
 
-def in_order(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-    """Results of `work` in order, done in parallel, a bounded number under way at once."""
-    with ThreadPoolExecutor(_WORKERS) as pool:
-        todo = iter(items)
-        under_way = deque(pool.submit(work, item) for item in islice(todo, 8 * _WORKERS))
-        while under_way:
-            result = under_way.popleft().result()
-            under_way.extend(pool.submit(work, item) for item in islice(todo, 1))
-            yield result
+def _without(samples: Samples, bad: dict[int, str]) -> Samples:
+    """The samples that are left, with the bad ones noted."""
+    good = np.delete(np.arange(len(samples)), list(bad))
+    skipped = [Skipped(samples.paths[i], reason) for i, reason in bad.items()]
+    return samples.keep(good, skipped) if bad else samples
 
 
-def _load_mapped(
-    samples: Samples, size: int, cache_dir: Path, progress: Progress
-) -> tuple[Samples, PixelStore]:
-    """A memory-mapped file, made on the first call and found by content on the next."""
-    _make_folder(cache_dir)
-    stem = cache_dir / _content_key(samples, size)
-    pixels_file, kept_file = stem.with_suffix(".u8"), stem.with_suffix(".kept.npy")
-    kept = _read_kept(pixels_file, kept_file, size)
-    if kept is not None:
-        bad = sorted(set(range(len(samples))) - set(kept.tolist()))
-        # The files are the same bytes as before, so a bad one fails again, with its reason.
-        skipped = [_try_decode(samples.paths[i], size) for i in bad]
-        samples = samples.keep(kept, [s for s in skipped if isinstance(s, Skipped)])
-        progress(len(samples), len(samples))
-    else:
-        samples = _write_mapped(samples, size, pixels_file, kept_file, progress)
-    shape = (len(samples), 3, size, size)
+def _map(file: Path, shape: tuple[int, ...]) -> Tensor:
     # Mode "c": torch wants a writable array; nothing written ever reaches the file.
-    return samples, ArrayStore(torch.from_numpy(np.memmap(pixels_file, np.uint8, "c", shape=shape)))
+    return torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape))
+
+
+def _read(file: Path, shape: tuple[int, ...]) -> Tensor:
+    """By several threads: the system hands out new memory slower than the file is copied."""
+    array = np.empty(shape, np.uint8)
+    content = array.data.cast("B")
+
+    def read(start: int) -> None:
+        part = content[start : start + _BLOCK]
+        with file.open("rb") as opened:
+            opened.seek(start)
+            if opened.readinto(part) < len(part):
+                raise OSError(f"{file} is not whole")
+
+    for _ in in_order(read, range(0, len(content), _BLOCK)):
+        pass
+    return torch.from_numpy(array)
 
 
 def _make_folder(folder: Path) -> None:
@@ -191,54 +257,3 @@ def _make_folder(folder: Path) -> None:
             f"The pixel cache {folder} cannot be made: {error.strerror}. "
             "Name another --cache-dir or use --cache stream."
         ) from None
-
-
-def _read_kept(pixels_file: Path, kept_file: Path, size: int) -> IntArray | None:
-    """Which images the cache holds; None if it is not there or not whole."""
-    try:
-        kept: IntArray = np.load(kept_file)
-        whole = pixels_file.stat().st_size == len(kept) * 3 * size * size
-    except (OSError, ValueError, EOFError):
-        return None
-    return kept if whole else None
-
-
-def _write_mapped(
-    samples: Samples, size: int, pixels_file: Path, kept_file: Path, progress: Progress
-) -> Samples:
-    good: list[int] = []
-    try:
-        with tempfile.TemporaryDirectory(dir=pixels_file.parent) as folder:
-            part, kept_part = Path(folder, "pixels"), Path(folder, "kept.npy")
-            with part.open("wb") as file:
-
-                def take(i: int, pixels: Pixels) -> None:
-                    file.write(pixels.tobytes())
-                    good.append(i)
-
-                samples = _decode_all(samples, size, take, good, progress)
-            np.save(kept_part, np.array(good, dtype=np.int64))
-            part.replace(pixels_file)
-            kept_part.replace(kept_file)
-    except OSError as error:
-        reason = error.strerror or error
-        raise UserError(
-            f"The pixel cache cannot be written in {pixels_file.parent}: {reason}. "
-            "Free some space, name another --cache-dir or use --cache stream."
-        ) from None
-    return samples
-
-
-def _content_key(samples: Samples, size: int) -> str:
-    """A name for these images, in this order, at this size: the same bytes, the same name."""
-
-    def digest(path: Path) -> bytes:
-        try:
-            return blake2b(path.read_bytes(), digest_size=16).digest()
-        except OSError:
-            return b"unreadable"
-
-    key = blake2b(f"{_FORMAT} {size} {len(samples)}".encode(), digest_size=16)
-    for one in in_order(digest, samples.paths):
-        key.update(one)
-    return key.hexdigest()

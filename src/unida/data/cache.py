@@ -1,0 +1,214 @@
+"""The cache folder: what is known of images that were read before.
+
+    LIST.npy       of every file in a list: size, times and digest
+    CONTENT.json   which images of a content cannot be used, and why
+    CONTENT.u8     the pixels of all others
+    KEY.f32        embeddings (`unida.embeddings`)
+
+LIST is a hash of paths. A file whose size and times are still those in LIST.npy is not read: its
+digest is known; any other is hashed again. CONTENT is a hash of the digests, so the same bytes are
+found again under any name and date. What is missing or damaged is made anew, what no run has used
+for a month is removed when something is added, and the whole folder may be deleted at any time.
+"""
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from unida.data.parallel import in_order
+from unida.types import IntArray
+
+_FORMAT = 1  # of the pixels; part of a content's name
+_SIGNS, _WIDTH = 3, 5  # columns of LIST.npy: size, mtime, ctime; then 16 bytes of digest
+_UNSURE = 2 * 10**9  # ns: a file system's clock may be this coarse
+_MONTH = 30 * 24 * 3600
+_OURS = re.compile(r"[0-9a-f]{32}\.(npy|kept\.npy|json|u8|f32)(\.[0-9a-f]+\.part)?")
+
+
+def default_cache_dir() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unida"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the folder has of one content.
+
+    Attributes:
+        folder: the cache folder.
+        key: the content's name.
+        n: images, bad ones included.
+        size: side of an image.
+    """
+
+    folder: Path
+    key: str
+    n: int
+    size: int
+
+    @property
+    def pixels(self) -> Path:
+        return self.folder / f"{self.key}.u8"
+
+    @property
+    def record(self) -> Path:
+        return self.folder / f"{self.key}.json"
+
+    def shape(self, bad: dict[int, str]) -> tuple[int, int, int, int]:
+        """Of the array in the pixel file."""
+        return self.n - len(bad), 3, self.size, self.size
+
+    def read_bad(self) -> dict[int, str] | None:
+        """The reason for each image that cannot be used, by number; None if it is not known."""
+        try:
+            touch(self.record)
+            stored = json.loads(self.record.read_bytes())["bad"]
+            bad = {int(i): str(reason) for i, reason in stored.items()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return None
+        return bad if all(0 <= i < self.n for i in bad) else None
+
+    def write_bad(self, bad: dict[int, str]) -> None:
+        content = json.dumps({"bad": bad}).encode()
+        write_whole(self.record, lambda file: file.write(content))
+
+    def has_pixels(self, bad: dict[int, str]) -> bool:
+        """Whether the pixel file is there and whole."""
+        return is_whole(self.pixels, int(np.prod(self.shape(bad))))
+
+    def is_complete(self) -> bool:
+        bad = self.read_bad()
+        return bad is not None and self.has_pixels(bad)
+
+    def has_room(self) -> bool:
+        """Whether the pixels would take a tenth of the free disk at the most."""
+        return 10 * self.n * 3 * self.size**2 <= shutil.disk_usage(self.folder).free
+
+    def is_of(self, paths: tuple[Path, ...]) -> bool:
+        """Whether these files still have the content."""
+        return content_key(paths, self.size, self.folder) == self.key
+
+
+def find_entry(paths: tuple[Path, ...], size: int, folder: Path) -> Entry | None:
+    """The entry of the content of these files; None where no folder can be made."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return None
+    return Entry(folder, content_key(paths, size, folder), len(paths), size)
+
+
+def content_key(paths: tuple[Path, ...], size: int, folder: Path) -> str:
+    """A name for these images, in this order, at this size: the same bytes, the same name."""
+    names = [os.path.abspath(path) for path in paths]
+    together = "\0".join([str(size), *names]).encode("utf-8", "surrogatepass")
+    listed = folder / f"{_digest(together).hex()}.npy"
+    known, now = _read_list(listed, len(names)), time.time_ns()
+    signs = _signs(names)
+    digests = known[:, _SIGNS:].copy()
+    changed = np.flatnonzero((known[:, :_SIGNS] != signs).any(1) | (signs[:, 0] < 0))
+    for i, one in zip(changed, in_order(digest_file, [names[i] for i in changed]), strict=True):
+        digests[i] = np.frombuffer(one, np.int64)
+    # Looked at again next time: what could not be read, and what is so young that one more change
+    # might leave the same times.
+    signs[~digests.any(1) | (signs[:, 1:].max(1) > now - _UNSURE)] = -1
+    found = np.hstack([signs, digests])
+    if not np.array_equal(found, known):
+        with contextlib.suppress(OSError):  # then it is hashed again
+            write_whole(listed, lambda file: np.save(file, found))
+    return _digest(f"{_FORMAT} {size} {len(names)}".encode() + digests.tobytes()).hex()
+
+
+def _read_list(file: Path, n: int) -> IntArray:
+    """The columns of a list; those of one that is not there or not whole match no file."""
+    try:
+        touch(file)
+        known: IntArray = np.load(file)
+    except (OSError, ValueError, EOFError):
+        known = np.empty(0, np.int64)
+    good = known.shape == (n, _WIDTH) and known.dtype == np.int64
+    return known if good else np.full((n, _WIDTH), -1, np.int64)
+
+
+def _signs(names: list[str]) -> IntArray:
+    """Size and times (ns) of every file, (N, 3); −1 where it cannot be looked at."""
+
+    def look(some: list[str]) -> list[tuple[int, int, int]]:
+        return [_sign(name) for name in some]
+
+    blocks = (names[i : i + 256] for i in range(0, len(names), 256))
+    rows = [row for block in in_order(look, blocks) for row in block]
+    return np.array(rows, dtype=np.int64).reshape(-1, _SIGNS)
+
+
+def _sign(name: str) -> tuple[int, int, int]:
+    """The time of the last change to the inode cannot be set back, as that to the content can."""
+    try:
+        found = os.stat(name)
+    except (OSError, ValueError):
+        return -1, -1, -1
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def digest_file(name: str) -> bytes:
+    """Of the bytes in a file; zeros if it cannot be read."""
+    try:
+        return _digest(Path(name).read_bytes())
+    except (OSError, ValueError):
+        return bytes(16)
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
+
+
+# Files of the folder.
+
+
+def write_whole(file: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Writes under another name first, so that what is there is whole; makes room before."""
+    _remove_unused(file.parent)
+    part = file.with_name(f"{file.name}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as out:
+            write(out)
+        part.replace(file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def is_whole(file: Path, n_bytes: int) -> bool:
+    """Whether a file is there with all its bytes; it counts as used."""
+    try:
+        touch(file)
+        return file.stat().st_size == n_bytes
+    except OSError:
+        return False
+
+
+def touch(file: Path) -> None:
+    """Notes that a file was used, where that is allowed."""
+    with contextlib.suppress(OSError):
+        os.utime(file)
+
+
+def _remove_unused(folder: Path) -> None:
+    before = time.time() - _MONTH
+    with contextlib.suppress(OSError):
+        for file in _ours(folder):
+            if file.stat().st_mtime < before:
+                file.unlink(missing_ok=True)
+
+
+def _ours(folder: Path) -> Iterator[Path]:
+    return (file for file in folder.iterdir() if _OURS.fullmatch(file.name))
