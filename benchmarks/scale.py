@@ -78,8 +78,16 @@ class Look:
         self.rows = {"source": features(n_source, s, 1), "target": features(n_target, s, 2)}
         self.source_labels = torch.arange(n_source, device=s.device) % s.n_classes
 
-    def __call__(self, domain: str) -> Tensor:
-        return self.rows[domain]
+    def __call__(
+        self,
+        domain: str,
+        index: Tensor | None = None,
+        through: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        rows = self.rows[domain] if index is None else self.rows[domain][index]
+        if through is None:
+            return rows
+        return torch.cat([through(part) for part in rows.split(128)])  # as the loop's look
 
 
 def build(name: str, n: int, s: Setting) -> Method:

@@ -1,5 +1,7 @@
 """The corners of every method: two classes, a batch of one, equal images, a target of one batch."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
@@ -31,8 +33,15 @@ class World:
         if equal:
             self.images["target"][:] = self.images["target"][0].clone()
 
-    def __call__(self, domain: DomainName) -> Tensor:
-        return self.method.backbone(self.images[domain])
+    def __call__(
+        self,
+        domain: DomainName,
+        index: Tensor | None = None,
+        through: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        images = self.images[domain] if index is None else self.images[domain][index]
+        rows: Tensor = self.method.backbone(images)
+        return through(rows) if through else rows
 
     def batch(self, step: int) -> Batch:
         method, b = self.method, self.method.sizes.batch
