@@ -1,7 +1,10 @@
 """Heads, and the backbone's promise of float32."""
 
+import copy
+
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from unida.models.backbone import Backbone, build_backbone
@@ -52,6 +55,45 @@ def test_unit_linear_pulls_its_rows_only_sideways() -> None:
     along = (layer.weight.grad * layer.weight).sum(1)
     torch.testing.assert_close(along, torch.zeros(3), atol=1e-5, rtol=0)
     assert layer.weight.grad.abs().max() > 1e-3
+
+
+def test_unit_linear_has_the_gradient_of_scaled_weights() -> None:
+    torch.manual_seed(0)
+    layer, x = UnitLinear(4, 3, 0.5).double(), torch.randn(5, 4).double()
+    pull = torch.randn(5, 3).double()
+    layer(x).backward(pull)
+    rows = layer.weight.detach().clone().requires_grad_()
+    F.linear(x, F.normalize(rows) / 0.5).backward(pull)
+    torch.testing.assert_close(layer.weight.grad, rows.grad)
+
+
+def test_a_row_of_zeros_says_zero_and_has_a_finite_gradient() -> None:
+    layer = UnitLinear(4, 3)
+    with torch.no_grad():
+        layer.weight[1] = 0
+    out = layer(torch.randn(5, 4))
+    out.sum().backward()
+    assert out[:, 1].eq(0).all()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.isfinite().all()
+
+
+def test_projection_of_several_batches_is_that_of_one_after_the_other() -> None:
+    """Outputs, gradients, and what batch norm remembers."""
+    torch.manual_seed(0)
+    together = Projection(6, 12, 5).double()
+    apart = copy.deepcopy(together)
+    batches = [(n + 1) * torch.randn(4 + n, 6).double() + n for n in range(3)]
+    pulls = [torch.randn(len(batch), 5).double() for batch in batches]
+    z = together(*batches)
+    each = [apart(batch) for batch in batches]
+    torch.testing.assert_close(z, torch.cat(each))
+    z.backward(torch.cat(pulls))
+    torch.autograd.backward(each, pulls)
+    for one, other in zip(together.parameters(), apart.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad)
+    for one, other in zip(together.buffers(), apart.buffers(), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_projection_is_two_layers_with_batch_norm_between() -> None:

@@ -106,20 +106,20 @@ class SAN(Method):
         self.target_views = (strong(config.crop),) * 2
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        c = self.config
-        terms = self._on_source(self.projection(self.backbone(batch.source_views[0])), batch)
-
-        y = [self.backbone(view) for view in batch.target_views]  # one forward a view
-        z = [self.projection(features) for features in y]
+        c, n = self.config, len(batch.source_labels)
+        views = (*batch.source_views, *batch.target_views)
+        y = [self.backbone(view) for view in views]  # one forward a view
+        z = self.projection(*y)
+        closed, pairs = self._outputs(z[: 2 * n])  # of the source and of target view 0
+        terms = self._on_source(closed[:n], pairs[:n], batch.source_labels)
         if c.contrast != "none":
-            terms["scl"] = c.lam * self._contrast(torch.cat(y), torch.cat(z))
+            terms["scl"] = c.lam * self._contrast(torch.cat(y[1:]), z[n:])
         if c.entropy:
-            terms["entropy"] = c.entropy * open_entropy(self._outputs(z[0])[1])
+            terms["entropy"] = c.entropy * open_entropy(pairs[n:])
         return terms
 
-    def _on_source(self, z: Tensor, batch: Batch) -> dict[str, Tensor]:
-        c, labels = self.config, batch.source_labels
-        closed, pairs = self._outputs(z)
+    def _on_source(self, closed: Tensor, pairs: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        c = self.config
         terms = {"ce": F.cross_entropy(closed, labels)}  # Eq. (9)
         if c.classifier == "all_in_one":
             aio = all_in_one(pairs, labels, self.top_n, c.third, third_weight=c.third_weight)

@@ -21,6 +21,16 @@ class Projection(nn.Sequential):
         )
         self.out_features = out
 
+    def forward(self, *batches: Tensor) -> Tensor:
+        """z of all batches, one below the other; batch norm sees one batch at a time.
+
+        What comes out is what one forward a batch would give, with each weight read once.
+        """
+        before, norm, leaky, after = self
+        parts = torch.split(before(torch.cat(batches)), [len(batch) for batch in batches])
+        z: Tensor = after(leaky(torch.cat([norm(part) for part in parts])))
+        return z
+
 
 class Neck(nn.Sequential):
     """Backbone features → z: a linear layer and batch norm, nothing after it.
@@ -41,7 +51,9 @@ class UnitLinear(nn.Linear):
         self.temperature = temperature
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x, F.normalize(self.weight)) / self.temperature
+        # To divide what comes out is less work than to divide the weights, and the same.
+        lengths: Tensor = torch.linalg.vector_norm(self.weight, dim=1)
+        return F.linear(x, self.weight) / (self.temperature * lengths.clamp_min(1e-12))
 
     @torch.no_grad()
     def scale_rows(self) -> None:
