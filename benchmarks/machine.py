@@ -269,7 +269,7 @@ def drive(
 
 def sizes_of(source: Domain, target: Domain, config: RunConfig) -> Sizes:
     n_classes = len(source.samples.classes)
-    return Sizes(n_classes, len(source), len(target), config.batch, config.steps)
+    return Sizes(n_classes, len(source), len(target), config.batch, config.steps, config.frozen)
 
 
 def with_steps(config: RunConfig, steps: int) -> RunConfig:

@@ -116,7 +116,7 @@ def _build_method(config: RunConfig, backbone: Backbone, source: Domain, target:
     cls = METHODS[config.method]
     settings: Any = parse_settings(cls.Config, config.settings, config.method)
     n_classes = len(source.samples.classes)
-    sizes = Sizes(n_classes, len(source), len(target), config.batch, config.steps)
+    sizes = Sizes(n_classes, len(source), len(target), config.batch, config.steps, config.frozen)
     torch.manual_seed(stream_seed(config.seed, "heads"))
     return cls(settings, backbone, sizes)
 

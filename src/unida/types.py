@@ -16,13 +16,17 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Sizes:
-    """The numbers a method may size its parts, memories and schedules by."""
+    """What a method may size its parts, memories and schedules by.
+
+    `frozen` says that heads alone are trained, perhaps without a GPU.
+    """
 
     n_classes: int
     n_source: int
     n_target: int
     batch: int
     steps: int
+    frozen: bool = False
 
 
 @dataclass(frozen=True)

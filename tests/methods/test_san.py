@@ -1,5 +1,6 @@
 """SAN: the decision, the rows of its ablation, its settings."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.methods.toys import Says, build, noise, train, verdicts
+from tests.methods.toys import SIZES, Says, build, noise, train, verdicts
 from tests.tasks import Task
 from unida.adaptation import run_adaptation
 from unida.config import from_mapping, to_settings
 from unida.errors import UserError
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
+from unida.methods import san
 from unida.methods.san import SANConfig
 from unida.model import load
 from unida.models.heads import AllInOne, ClosedAndOpen
@@ -245,6 +247,35 @@ def test_z_and_the_hidden_layer_are_as_wide_as_asked(
     assert [tuple(w.shape) for w in weights] == shapes
     assert train(method) == {name for name, _ in method.named_parameters()}
     assert method.eval().predict(images(3)).features.shape == (3, shapes[1][0])
+
+
+@pytest.mark.parametrize(
+    ("frozen", "given", "most", "width"),
+    [
+        (False, None, 32, 128),
+        (True, None, 32, 32),
+        (True, None, 512, 128),  # no wider than the features
+        (True, 64, 32, 64),  # what the user says goes
+        (False, 64, 32, 64),
+    ],
+)
+def test_where_heads_alone_are_trained_z_is_narrow_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch, frozen: bool, given: int | None, most: int, width: int
+) -> None:
+    monkeypatch.setattr(san, "FROZEN_WIDTH", most)
+    method = build("san", dataclasses.replace(SIZES, frozen=frozen), width=given)
+    assert method.projection.out_features == method.config.width == width
+
+
+def test_a_narrow_model_is_loaded_whatever_the_default_became(
+    digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(san, "FROZEN_WIDTH", 32)
+    options = {"steps": 3, "frozen": True, "frozen_views": 1, "cache_dir": str(out.parent / "c")}
+    trained = run_adaptation(digits.config(out, **options))
+    monkeypatch.setattr(san, "FROZEN_WIDTH", 16)
+    pictures = sorted(digits.target.rglob("*.png"))[::10]
+    assert load(out, "cpu").predict(pictures) == trained.predict(pictures)
 
 
 def test_target_views_are_two_strong_ones() -> None:

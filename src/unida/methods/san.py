@@ -16,7 +16,7 @@ Where paper and released code differ, and what is the default here:
   domain at a time: in both, and necessary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -30,6 +30,9 @@ from unida.models.backbone import Backbone
 from unida.models.heads import AllInOne, ClosedAndOpen, Projection, gap_of_winner
 from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, strong
+
+FROZEN_WIDTH = 512
+"""Of z at the most where heads alone are trained: with the paper's H they are too slow on a CPU."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,8 @@ class SANConfig:
         top_n: N, classes in the softmax of L_AIO; by default all of them, at most the paper's 20.
         entropy: weight of the open-set entropy on the target (OVANet's; released code only).
         head: All-in-One classifier, `linear` (paper) or `hashed` (released).
-        width: numbers in z; by default as many as the features.
+        width: numbers in z; by default as many as the features, on a frozen backbone at most
+            `FROZEN_WIDTH`.
         hidden: neurons of H's hidden layer, as a multiple of z's width.
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
@@ -92,9 +96,9 @@ class SAN(Method):
     capturable = True
 
     def __init__(self, config: SANConfig, backbone: Backbone, sizes: Sizes) -> None:
-        super().__init__(config, backbone, sizes)
         features, n_classes = backbone.out_features, sizes.n_classes
-        width = config.width or features
+        width = config.width or (min(features, FROZEN_WIDTH) if sizes.frozen else features)
+        super().__init__(replace(config, width=width), backbone, sizes)  # stored as built
         self.projection = Projection(features, max(1, round(config.hidden * width)), width)  # H
         self.classifier: AllInOne | ClosedAndOpen = (
             AllInOne(width, n_classes, hashed=config.head == "hashed")  # C^AIO
