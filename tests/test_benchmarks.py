@@ -131,6 +131,20 @@ def test_against(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert rows[1]["images_per_second"] == pytest.approx(8 * rows[1]["steps_per_second"])
 
 
+def test_the_plain_loop_can_be_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    write_classes(tmp_path / "source", {"a": 6, "b": 6})
+    write_folder(tmp_path / "target", 12)
+    options = "source target --backbone small_cnn --batch 4 --image-size 8 --workers 0"
+    theirs = f"{sys.executable} {FOLDER / 'plain_loop.py'} {options}"
+    data = ("--source", tmp_path / "source", "--target", tmp_path / "target")
+    rows = run(
+        monkeypatch, "against", tmp_path, *data, "--theirs", theirs, "--theirs-in", tmp_path,
+        "--theirs-steps-regex", r"Train (\d+)/", "--backbone", "small_cnn", "--batch", 4,
+        "--ours", "--image-size 8", "--steps", 40, "--warm-up", 4, "--rounds", 1,
+    )  # fmt: skip
+    assert [row["who"] for row in rows] == ["theirs", "ours"]
+
+
 def test_against_says_what_it_saw_where_no_step_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

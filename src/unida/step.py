@@ -118,5 +118,7 @@ class CapturedStep:
     def _record(self, batch: Batch) -> None:
         self.batch, self.graph = batch, torch.cuda.CUDAGraph()
         self.step.optimizer.zero_grad()  # so that the recording makes its own gradients
-        with torch.cuda.graph(self.graph, stream=self.stream):
+        # Another thread fetches the next pixels meanwhile; what it does is not part of the graph.
+        how = {"stream": self.stream, "capture_error_mode": "thread_local"}
+        with torch.cuda.graph(self.graph, **how):
             self.numbers = self.step(batch)
