@@ -118,7 +118,6 @@ class CapturedStep:
     def _record(self, batch: Batch) -> None:
         self.batch, self.graph = batch, torch.cuda.CUDAGraph()
         self.step.optimizer.zero_grad()  # so that the recording makes its own gradients
-        # Another thread fetches the next pixels meanwhile; what it does is not part of the graph.
-        how = {"stream": self.stream, "capture_error_mode": "thread_local"}
-        with torch.cuda.graph(self.graph, **how):
+        # `thread_local`: another thread may fetch the next pixels meanwhile.
+        with torch.cuda.graph(self.graph, stream=self.stream, capture_error_mode="thread_local"):
             self.numbers = self.step(batch)
