@@ -127,7 +127,8 @@ def _cut(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
     """Resamples each box to a square of `size`."""
     middles = (torch.arange(size, device=pixels.device) * 2 + 1) / size - 1  # of pixels, in [−1, 1]
     x, y = (boxes[:, i, None] + boxes[:, i + 2, None] * middles for i in (0, 1))
-    grid = torch.stack(torch.broadcast_tensors(x[:, None, :], y[:, :, None]), -1)
+    square = (len(boxes), size, size)
+    grid = torch.stack([x[:, None, :].expand(square), y[:, :, None].expand(square)], -1)
     return F.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
 
 
