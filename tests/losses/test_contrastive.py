@@ -239,6 +239,8 @@ SCALED_OPTIONS: list[dict[str, float | bool | None]] = [
     {},
     {"alpha": 0.0},
     {"balance": False},
+    {"by_mass": True},
+    {"by_mass": True, "sharpness": 12.0},
     {"unit": False},
     {"unit": False, "bandwidth_y": 2.0, "bandwidth_z": 5.0},
     {"bandwidth_y": 0.1, "bandwidth_z": 1.0},

@@ -58,7 +58,9 @@ def soft_contrastive(
     unit: bool = True,
     bandwidth_y: float | None = None,
     bandwidth_z: float = 0.3,
+    sharpness: float = 6.0,
     balance: bool = True,
+    by_mass: bool = False,
     sigma_y: float = 10.0,
     near_rate: float = 1e4,
 ) -> Tensor:
@@ -76,7 +78,8 @@ def soft_contrastive(
       `b + bᵀ − b∘bᵀ`; mean over all (2B)² entries; gradient through P. No α.
     * `scaled`: the same idea, well posed. Unit vectors, squared distances of y in units of a
       sixth of the batch's mean over negatives, of z in units of `bandwidth_z`, kernels of height
-      1, P detached and capped at 1, positives and negatives averaged apart and added.
+      1, P detached and capped at 1, positives and negatives averaged apart and added; or
+      (`by_mass`) what pulls, P ln Q, and what pushes, (1 − P) ln(1 − Q), each over its weights.
 
     Args:
         y: (2B, D), backbone features, `[view 0; view 1]`.
@@ -86,7 +89,10 @@ def soft_contrastive(
         unit: scale y and z to unit length first (`scaled`).
         bandwidth_y: unit of squared distances of y (`scaled`); None takes it from the batch.
         bandwidth_z: unit of squared distances of z (`scaled`).
+        sharpness: what the mean distance is divided by for that, here called a sixth (`scaled`).
         balance: average positives and negatives apart (`scaled`); else all pairs together.
+        by_mass: average what pulls and what pushes apart, whichever pairs they come from: the few
+            alike pairs then weigh as much as the many others (`scaled`; `balance` has no say).
         sigma_y: divisor of squared distances of y (`released`).
         near_rate: how much nearer than the nearest neighbour a second view counts (`released`).
 
@@ -101,7 +107,8 @@ def soft_contrastive(
     if form == "released":
         return _released(y, z, sigma_y, near_rate)
     if form == "scaled":
-        return _scaled(y, z, alpha, unit, bandwidth_y, bandwidth_z, balance)
+        bandwidths = (bandwidth_y, bandwidth_z, sharpness)
+        return _scaled(y, z, alpha, unit, bandwidths, balance, by_mass)
     raise ValueError(f"form is {form!r}; allowed: paper, released, scaled")
 
 
@@ -136,26 +143,32 @@ def _scaled(
     z: Tensor,
     alpha: float,
     unit: bool,
-    bandwidth_y: float | None,
-    bandwidth_z: float,
+    bandwidths: tuple[float | None, float, float],
     balance: bool,
+    by_mass: bool,
 ) -> Tensor:
     positive, negative = _pairs(y.shape[0], y.device)
+    bandwidth_y, bandwidth_z, sharpness = bandwidths
     y = y.detach()
     if unit:
         y, z = F.normalize(y), F.normalize(z)
     d2_y = squared_distances(y, y)
     n_positive, n_negative = y.shape[0], y.shape[0] * (y.shape[0] - 2)
     unit_y = (
-        ((d2_y * negative).sum() / n_negative / 6).clamp_min(1e-12)
+        ((d2_y * negative).sum() / n_negative / sharpness).clamp_min(1e-12)
         if bandwidth_y is None
         else bandwidth_y
     )
     p = t_kernel(d2_y / unit_y, NU_Y, "unit") * (1 + (math.exp(alpha) - 1) * positive.to(y.dtype))
     p = p.clamp_max(1)
     q = t_kernel(squared_distances(z, z) / bandwidth_z, NU_Z, "unit").clamp(1e-6, 1 - 1e-6)
-    loss = -(p * q.log() + (1 - p) * torch.log1p(-q))
-    on_positives, on_negatives = (loss * positive).sum(), (loss * negative).sum()
+    pull, push = -p * q.log(), -(1 - p) * torch.log1p(-q)
+    if by_mass:
+        pairs = positive | negative
+        mass = (p * pairs).sum()
+        pulls, pushes = (pull * pairs).sum(), (push * pairs).sum()
+        return pulls / mass.clamp_min(1e-12) + pushes / (pairs.sum() - mass).clamp_min(1e-12)
+    on_positives, on_negatives = (((pull + push) * kind).sum() for kind in (positive, negative))
     if balance:
         return on_positives / n_positive + on_negatives / n_negative
     return (on_positives + on_negatives) / (n_positive + n_negative)
