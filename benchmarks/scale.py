@@ -5,17 +5,18 @@
 
 Everything is made up and backbones are left out: rows of random numbers stand in for features.
 What is timed is what the package does with them: a step (losses, backward, memories) and a refresh
-of the methods that remember or cluster the target, the verdict on a whole set, the mixture rule,
-predictions, sampling; heads by classes; pairwise losses by batch. Each line is measured at growing
+of the methods that remember or cluster the target, looks at all images and at some, the verdict on
+a whole set, the mixture rule, predictions, criteria, scores, pictures, checkpoints, sampling; heads
+by classes; pairwise losses by batch. Each line is measured at growing
 sizes, until the next one would take longer than --limit or more memory than there is, and its slope
 on log–log axes is printed: 1 is proportional, 2 is quadratic. Plots lie beside the JSON.
 """
 
 import argparse
 import dataclasses
-import io
 import math
 import statistics
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,22 +30,26 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from unida.bench.scoring import SOURCE_SAMPLE, _in_few_directions
+from unida.config import RunConfig
 from unida.data.pixels import ArrayStore
 from unida.data.sampling import Balanced, Shuffled
 from unida.evaluate import score_images
 from unida.losses import info_nce, soft_contrastive
 from unida.methods import Method
-from unida.metrics import novel_nmi
+from unida.metrics import novel_nmi, score
 from unida.model import to_predictions
 from unida.reject import mixture, own
-from unida.runs import predictions_csv
-from unida.selection import neighbourhood_density
+from unida.runs import RunFolder, prediction_lines
+from unida.selection import entropy, neighbourhood_density, separation
+from unida.train import Batches, _Look
 from unida.types import Batch, Outputs, Sizes
 
 Work = Callable[[], object]
 AXES = ["images", "classes", "batch"]
 STEPS = 1000
 LAST = ("at", "ms", "MiB", "device MiB", "stopped_before")
+SOME = 2000  # images a method looks at that wants a sample
 N_CLUSTERS = 50  # the made-up features lie in as many groups
 ON_CPU = {"largest": 10_000, "width": 256, "largest_batch": 256, "limit": 3.0}
 ON_CUDA = {"largest": 1_000_000, "width": 2048, "largest_batch": 4096, "limit": 60.0}
@@ -186,11 +191,27 @@ def predicting(n: int, s: Setting) -> Work:
     classes = tuple(f"class {k}" for k in range(s.n_classes))
 
     def work() -> None:
-        scored = score_images(method, store, 224, s.device)
+        scored = score_images(method, store, 224, s.device, features=False)
         rule = own(scored.unknown_score)
-        predictions_csv(to_predictions((Path("image.jpg"),) * n, scored, rule, classes))
+        for _ in prediction_lines(to_predictions((Path("image.jpg"),) * n, scored, rule, classes)):
+            pass
 
     return work
+
+
+def scoring(n: int, s: Setting) -> Work:
+    """The same heads, with the features that a bench keeps."""
+    method, store = build("ovanet", n, s).eval(), ArrayStore(features(n, s)[:, None])
+    return lambda: score_images(method, store, 224, s.device)
+
+
+def looking(n: int, s: Setting, most: int | None = None) -> Work:
+    """The loop's look at embeddings: at all images, or at some of them."""
+    domain = machine.made_up(features(n, s)[:, None], s.n_classes, s.device)
+    config = RunConfig(batch=s.batch)
+    look = _Look(build("source_only", n, s).eval(), Batches(domain, domain, config))
+    index = None if most is None else torch.randperm(n)[:most]
+    return torch.no_grad()(lambda: look("target", index))
 
 
 def sampling_start(n: int, s: Setting) -> Work:
@@ -215,15 +236,41 @@ def density(n: int, s: Setting) -> Work:
     return lambda: neighbourhood_density(probs)
 
 
+def certainty(n: int, s: Setting) -> Work:
+    probs = features(n, s)[:, : s.n_classes].softmax(1).double().numpy(force=True)
+    return lambda: entropy(probs)
+
+
+def two_modes(n: int, s: Setting) -> Work:
+    scores = scores_of(n)
+    return lambda: separation(scores)
+
+
+def h_score(n: int, s: Setting) -> Work:
+    labels = np.arange(n) % (s.n_classes + 1)
+    return lambda: score(labels, np.roll(labels, 1), unknown=s.n_classes)
+
+
 def nmi(n: int, s: Setting) -> Work:
     rows = features(n, s).numpy(force=True)
     return lambda: novel_nmi(rows, np.arange(n) % N_CLUSTERS, 0)
 
 
+def pictures(n: int, s: Setting) -> Work:
+    """Features in the few directions that a bench stores."""
+    rows = features(n, s).numpy(force=True)
+    return lambda: _in_few_directions(rows, rows[:SOURCE_SAMPLE])
+
+
 def checkpoint(n: int, s: Setting) -> Work:
-    """DANCE's state with its memory, as a checkpoint is written: through memory."""
+    """DANCE's state with its memory, as a checkpoint is written."""
     state = build("dance", n, s).state_dict()
-    return lambda: torch.save(state, io.BytesIO())
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            RunFolder(folder).save_state(state)
+
+    return work
 
 
 def pairwise(loss: Callable[[Tensor, Tensor], Tensor], batch: int, s: Setting) -> Work:
@@ -239,15 +286,22 @@ IMAGES: dict[str, Callable[[int, Setting], Work]] = {
     },
     **{
         f"refresh of {name}": lambda n, s, name=name: a_refresh(name, n, s)
-        for name in ("uniot", "dcc", "glc")
+        for name in ("uniot", "dcc", "glc", "cmu")
     },
+    "look at all images": looking,
+    f"look at {SOME} images": lambda n, s: looking(n, s, SOME),
     "verdict of uniot": lambda n, s: a_verdict("uniot", n, s),
     "mixture rule": the_rule,
     "predictions": predicting,
+    "scores with features": scoring,
     "sampling, an epoch": sampling_start,
     "sampling, a step": sampling_step,
     "neighbourhood density": density,
+    "entropy": certainty,
+    "separation": two_modes,
+    "H": h_score,
     "nmi of unknowns": nmi,
+    "pictures": pictures,
     "checkpoint of dance": checkpoint,
 }
 CLASSES: dict[str, Callable[[int, Setting], Work]] = {
@@ -380,7 +434,7 @@ def plot(rows: list[dict[str, Any]], place: Path) -> None:
 def options() -> argparse.ArgumentParser:
     parser = machine.parser(__doc__)
     parser.add_argument("--axes", type=machine.some_of(AXES), default=AXES)
-    parser.add_argument("--tasks", default="", help="those whose name has this in it")
+    parser.add_argument("--tasks", default="", help="those whose name has one of these in it")
     parser.add_argument("--smallest", type=int, default=1000, help="target images")
     parser.add_argument("--largest", type=int, help="target images")
     parser.add_argument("--largest-batch", type=int)
@@ -405,7 +459,7 @@ def main(argv: list[str] | None = None) -> None:
     for axis in args.axes:
         tasks, sizes = every[axis]
         for task, make in tasks.items():
-            if args.tasks in task:
+            if any(word in task for word in args.tasks.split(",")):
                 rows.append(grow(axis, task, make, sizes, setting, args.limit))
     for axis in args.axes:
         last = [

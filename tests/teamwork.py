@@ -12,7 +12,7 @@ from tests.tasks import Task
 from unida import load
 from unida.adaptation import run_adaptation
 from unida.data.samples import Skipped
-from unida.runs import predictions_csv, write_text
+from unida.runs import prediction_lines, write_lines, write_text
 
 STEPS = 5
 OPTIONS = {"steps": STEPS, "log_every": 1, "checkpoint_every": STEPS, "reject": "own"}
@@ -29,7 +29,7 @@ def main(root: Path, out: Path, methods: list[str]) -> None:
     model = load(out / methods[0], "cpu")
     skipped: list[Skipped] = []
     predictions = model.predict([task.target, root / "bad.png"], skipped=skipped)
-    write_text(out / "labels.csv", predictions_csv(predictions))
+    write_lines(out / "labels.csv", prediction_lines(predictions))
     write_text(out / "skipped.txt", "\n".join(str(one.path) for one in skipped))
 
 

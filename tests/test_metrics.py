@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.preprocessing import normalize
 
 from unida.metrics import Score, auroc, confusion, h3, novel_nmi, oscr, recalls, score
 
@@ -279,6 +280,31 @@ class TestNovelNMI:
         monkeypatch.setattr("unida.metrics.MANY_FEATURES", 20)
         assert novel_nmi(*self.groups(wide=64), seed=0) > 0.9
 
+    def test_of_very_many_images_a_seeded_sample_is_clustered(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        seen: list[np.ndarray] = []
+
+        def noting(x: np.ndarray) -> np.ndarray:
+            seen.append(x)
+            return normalize(x)
+
+        monkeypatch.setattr("unida.metrics.normalize", noting)
+        features, names = self.groups()
+        novel_nmi(features, names, seed=0)
+        monkeypatch.setattr("unida.metrics.MOST_NOVEL", 40)
+        values = [novel_nmi(features, names, seed=seed) for seed in (0, 0, 1)]
+        assert [len(x) for x in seen] == [90, 40, 40, 40]
+        assert values == pytest.approx([1, 1, 1])
+        assert (seen[1] == seen[2]).all()
+        assert (seen[1] != seen[3]).any()
+
+    def test_the_unknown_images_may_lie_among_others(self) -> None:
+        noise = np.random.default_rng(0).standard_normal((90, 8))
+        classes, rows = np.arange(90) % 3, np.arange(20, 70)
+        alone = novel_nmi(noise[rows], classes[rows], seed=4)
+        assert novel_nmi(noise, classes, 4, rows) == alone
+
     def test_the_same_seed_gives_the_same(self) -> None:
         noise = np.random.default_rng(0).standard_normal((90, 8))
         classes = np.arange(90) % 3
@@ -301,6 +327,13 @@ class TestConfusion:
         for k, recall in by_class.items():
             assert recall == counts[k, k] / counts[k].sum()
         assert score(LABELS, PREDICTIONS, unknown=3).known == (by_class[0] + by_class[1]) / 2
+
+    @settings(max_examples=50, deadline=None)
+    @given(samples)
+    def test_recalls_are_counted_class_by_class(self, pairs: list[tuple[int, int]]) -> None:
+        y, p = (np.array([pair[i] for pair in pairs], dtype=int) for i in (0, 1))
+        slow = {int(k): float((p[y == k] == k).mean()) for k in set(y.tolist())}
+        assert recalls(y, p) == slow
 
     def test_nothing_is_counted_where_nothing_is(self) -> None:
         assert confusion([], [], 2).tolist() == [[0, 0, 0]] * 3

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
 from unida.errors import UserError
-from unida.reject import RULES, Rule, _crossing, decide, fit_rules, mixture, own, pick_rule
+from unida.reject import (
+    RULES,
+    Rule,
+    _crossing,
+    decide,
+    finite,
+    fit_rules,
+    mixture,
+    own,
+    pick_rule,
+)
 from unida.types import UNKNOWN, FloatArray
 
 
@@ -206,3 +216,19 @@ def test_pick_rule_names_the_rules_there_are() -> None:
     assert pick_rule(rules, "own") is rules["own"]
     with pytest.raises(UserError, match=r"^reject is 'oracle'; allowed: own, mixture\.$"):
         pick_rule(rules, "oracle")
+
+
+def test_of_very_many_scores_a_seeded_sample_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = two_groups(4000)
+    whole = mixture(scores)
+    assert (finite(scores) == scores).all()
+    monkeypatch.setattr("unida.reject.MOST_SCORES", 1500)
+    some = finite(np.append(scores, np.nan))
+    assert len(some) == 1500
+    assert np.isin(some, scores).all()
+    assert (some == finite(scores)).all()
+    rule = mixture(scores)
+    assert rule == mixture(scores)
+    assert rule.name == "mixture"
+    assert rule.threshold == pytest.approx(whole.threshold, abs=0.2)
+    assert rule.threshold == mixture(some).threshold

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import unida.selection as selection
 from unida.data.samples import Samples
 from unida.errors import UserError
-from unida.reject import Rule
+from unida.reject import Rule, finite
 from unida.selection import (
     CRITERIA,
     Evidence,
@@ -74,6 +74,12 @@ class TestEntropy:
 
     def test_one_image_and_two_classes(self) -> None:
         assert entropy(np.array([[0.5, 0.5]])) == pytest.approx(-math.log(2))
+
+    def test_parts_do_not_show(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        probs = softmaxes(53)
+        whole = entropy(probs)
+        monkeypatch.setattr(selection, "MANY", 10)
+        assert entropy(probs) == whole
 
     def test_without_an_image_it_is_undefined(self) -> None:
         assert math.isnan(entropy(np.zeros((0, 3))))
@@ -171,6 +177,17 @@ class TestSeparation:
     @pytest.mark.parametrize("scores", [[], [1.0], [0.0, 1.0], [2.0] * 30, [np.nan] * 30])
     def test_where_there_is_nothing_to_fit_it_is_undefined(self, scores: list[float]) -> None:
         assert math.isnan(separation(np.array(scores)))
+
+    def test_of_very_many_scores_a_seeded_sample_is_fitted(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        scores = self.two_groups(5, 1000)
+        whole = separation(scores)
+        monkeypatch.setattr("unida.reject.MOST_SCORES", 500)
+        some = finite(scores)
+        assert len(some) == 500
+        assert separation(scores) == separation(scores) == separation(some)
+        assert separation(scores) == pytest.approx(whole, rel=0.15)
 
     def test_two_points_are_as_clear_as_it_gets(self) -> None:
         points = np.array([0.0] * 30 + [1.0] * 30)

@@ -137,7 +137,7 @@ def _conclude(
 ) -> Model:
     """Fits the reject rules to the target's scores and writes model, predictions and `done`."""
     method.backbone.dtype = None  # full precision, as the stored model will predict
-    scored = score_images(method, target.pixels, config.image_size, target.device)
+    scored = score_images(method, target.pixels, config.image_size, target.device, features=False)
     model = Model(
         method=method,
         method_name=config.method,

@@ -105,7 +105,7 @@ def rank(assessment: Assessment, seed: int = 0) -> Ranking:
     return Ranking(
         auroc=auroc(labels, scored.unknown_score, unknown),
         oscr=oscr(labels, best, scored.unknown_score, unknown),
-        nmi=novel_nmi(scored.features[novel], assessment.true_classes[novel], seed),
+        nmi=novel_nmi(scored.features, assessment.true_classes, seed, np.flatnonzero(novel)),
         closed=float(right.mean()) if right.size else math.nan,
     )
 

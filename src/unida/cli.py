@@ -30,7 +30,7 @@ from unida.errors import UserError
 from unida.methods import METHODS
 from unida.model import load
 from unida.reject import in_words
-from unida.runs import RunFolder, predictions_csv, write_text
+from unida.runs import RunFolder, prediction_lines, to_bytes, write_lines, write_text
 
 T = TypeVar("T")
 
@@ -109,14 +109,14 @@ def predict_command(args: list[str]) -> None:
     team.join(pick_device(given.device))
     predictions = load(given.run, given.device).predict(given.paths, given.reject, skipped)
     if given.format == "csv":
-        text = predictions_csv(predictions)
+        lines = prediction_lines(predictions)
     else:
         rows = (dataclasses.asdict(p) | {"path": str(p.path)} for p in predictions)
-        text = "".join(json.dumps(row) + "\n" for row in rows)
+        lines = (json.dumps(row) + "\n" for row in rows)
     if given.to:
-        write_text(given.to, text)
+        write_lines(given.to, lines)
     elif team.is_first():
-        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+        sys.stdout.buffer.writelines(map(to_bytes, lines))
     for bad in skipped:
         say(f"left out: {bad.path} ({bad.reason})")
 

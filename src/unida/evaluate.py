@@ -8,40 +8,65 @@ from torch import Tensor
 from unida import team
 from unida.data.pixels import PixelStore
 from unida.methods import Method
+from unida.rows import Rows
 from unida.types import Outputs, Scored
 from unida.views import PLAIN, make_view
 
 
 def score_images(
-    method: Method, pixels: PixelStore, image_size: int, device: torch.device, batch: int = 128
+    method: Method,
+    pixels: PixelStore,
+    image_size: int,
+    device: torch.device,
+    batch: int = 128,
+    features: bool = True,
 ) -> Scored:
     """What the method says of every image, shown plainly, in order; a team shares the work."""
-    chunks = torch.split(torch.arange(len(pixels))[team.share(len(pixels))], batch)
-    return score_batches(method, (pixels.get(chunk) for chunk in chunks), image_size, device)
+    mine = torch.arange(len(pixels))[team.share(len(pixels))]
+    batches = (pixels.get(chunk) for chunk in torch.split(mine, batch))
+    return score_batches(method, batches, len(mine), image_size, device, features)
 
 
 @torch.inference_mode()
 def score_batches(
-    method: Method, batches: Iterable[Tensor], image_size: int, device: torch.device
+    method: Method,
+    batches: Iterable[Tensor],
+    most: int,
+    image_size: int,
+    device: torch.device,
+    features: bool = True,
 ) -> Scored:
     """The same for batches of uint8 images (B, 3, S, S); the set is judged as a whole.
 
     A process of a team hands over its share of the images and gets the outputs of all.
+
+    Args:
+        method: is left in evaluation mode.
+        batches: of this process.
+        most: images there may be in them.
+        image_size: side of what the network sees.
+        device: where it computes.
+        features: whether they are wanted; of very many images they are most of the memory.
     """
     method.eval()
-    parts = []
+    probs, scores, seen = Rows(most), Rows(most), Rows(most)
     for images in batches:
-        view = make_view(PLAIN, images.to(device), image_size, torch.Generator())
-        parts.append(method.predict(view))
+        said = method.predict(make_view(PLAIN, images.to(device), image_size, torch.Generator()))
+        probs.add(said.probs)
+        scores.add(said.unknown_score)
+        if features or method.about.transductive:
+            seen.add(said.features)
+    of_all = team.gather(probs.all())
+    nothing = of_all.new_empty(len(of_all), 0)
     whole = method.judge(
         Outputs(
-            probs=team.gather(torch.cat([part.probs for part in parts])),
-            unknown_score=team.gather(torch.cat([part.unknown_score for part in parts])),
-            features=team.gather(torch.cat([part.features for part in parts])),
+            probs=of_all,
+            unknown_score=team.gather(scores.all()),
+            features=team.gather(seen.all()) if seen.n else nothing,
         )
     )
     return Scored(
         probs=whole.probs.cpu().double().numpy(),
         unknown_score=whole.unknown_score.cpu().double().numpy(),
-        features=whole.features.float().cpu().numpy(),
+        features=(whole.features if features else nothing).float().cpu().numpy(),
     )

@@ -10,6 +10,7 @@ from sklearn.decomposition import PCA
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import normalize
 
+from unida.rows import MANY, sample
 from unida.types import FloatArray, IntArray
 
 NAN = math.nan
@@ -18,6 +19,8 @@ MANY_IMAGES = 20_000
 """More than these are clustered in mini-batches."""
 MANY_FEATURES = 256
 """Features are brought down to these before they are clustered."""
+MOST_NOVEL = MANY
+"""Images `novel_nmi` clusters."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,8 @@ def score(
         raise ValueError(f"labels {classes.tolist()} are not all below n_shared = {n_shared}")
 
     right = y == p
-    of_class = [_mean(right[y == k]) for k in classes]
+    by_class = recalls(y, p)
+    of_class = [by_class[int(k)] for k in classes]
     known, known_instance = _mean(np.array(of_class)), _mean(right[~is_unknown])
     of_unknown = _mean(right[is_unknown])
     theta = is_unknown.sum() / (~is_unknown).sum() if classes.size else NAN
@@ -126,7 +130,12 @@ def h3(known: float, unknown: float, nmi: float) -> float:
     return 3 / sum(1 / part for part in parts) if all(parts) else 0.0
 
 
-def novel_nmi(features: npt.ArrayLike, true_novel_classes: npt.ArrayLike, seed: int) -> float:
+def novel_nmi(
+    features: npt.ArrayLike,
+    true_novel_classes: npt.ArrayLike,
+    seed: int,
+    rows: IntArray | None = None,
+) -> float:
     """How well the unknown images fall into their true classes, from 0 to 1.
 
     As UniOT has it: the images that are truly unknown (not those called unknown) are clustered by
@@ -134,16 +143,21 @@ def novel_nmi(features: npt.ArrayLike, true_novel_classes: npt.ArrayLike, seed: 
     and classes are compared by normalised mutual information. So target labels say which images
     are looked at, how many groups there are and how good they are: a number to report, never to
     select by. Differences: UniOT moves the centres on the sphere too (faiss, 20 rounds, 5 starts);
-    here they are plain means. Large sets are clustered in mini-batches, long features after PCA.
+    here they are plain means. Large sets are clustered in mini-batches, long features after PCA;
+    of more than `MOST_NOVEL` images, a sample is looked at.
 
     Args:
         features: (N, D), of the truly unknown images.
         true_novel_classes: (N,), names or numbers.
-        seed: of the first centres.
+        seed: of the sample and the first centres.
+        rows: numbers of the truly unknown images, where there are others among the N.
     """
-    x, classes = np.asarray(features, dtype=np.float32), np.asarray(true_novel_classes)
+    x, classes = np.asarray(features), np.asarray(true_novel_classes)
     if len(x) != len(classes):
         raise ValueError(f"{len(classes)} labels but {len(x)} rows of features")
+    rows = np.arange(len(x)) if rows is None else rows
+    some = rows[sample(len(rows), MOST_NOVEL, seed, "novel")]
+    x, classes = x[some].astype(np.float32, copy=False), classes[some]
     n_classes = len(np.unique(classes))
     if n_classes < 2 or not np.isfinite(x).all():  # one class falls into one group always
         return NAN
@@ -173,7 +187,9 @@ def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, n_known: int) -
 def recalls(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> dict[int, float]:
     """By true class, the share of its samples that are right; a class without one is left out."""
     y, p = _paired(labels, predictions, "predictions")
-    return {int(k): _mean((p == k)[y == k]) for k in np.unique(y)}
+    classes, number, counts = np.unique(y, return_inverse=True, return_counts=True)
+    right = np.bincount(number, weights=y == p, minlength=len(classes))
+    return dict(zip(map(int, classes), (right / counts).tolist(), strict=True))
 
 
 def _unknown_above(known: FloatArray, unknown: FloatArray) -> FloatArray:

@@ -76,13 +76,13 @@ class Model:
             skipped: collects bad files; without it a bad file is an error.
         """
         rule = self.rule(reject)
-        paths, scored = self.score(images, skipped)
-        return to_predictions(paths, scored, rule, self.classes)
+        paths, scored = self.score(images, skipped, features=False)
+        return list(to_predictions(paths, scored, rule, self.classes))
 
     def score(
-        self, images: Images, skipped: list[Skipped] | None = None
+        self, images: Images, skipped: list[Skipped] | None = None, features: bool = True
     ) -> tuple[list[Path | None], Scored]:
-        """What the method says of images, before any rule decides.
+        """What the method says of images, before any rule decides; `features` if they are wanted.
 
         Returns:
             The path of each image that could be used (None for one in memory) and its outputs.
@@ -106,7 +106,9 @@ class Model:
                 "hand over all of them, not one."
             )
         batches = itertools.chain([first], decoded)
-        scored = score_batches(self.method, batches, self.image_size, self.device)
+        scored = score_batches(
+            self.method, batches, len(items), self.image_size, self.device, features
+        )
         paths, bad = team.gather_list(paths), team.gather_list(bad)
         if bad and skipped is None:
             raise UserError(f"{bad[0].path} cannot be used: {bad[0].reason}.")
@@ -196,11 +198,11 @@ def load(run: str | Path, device: str = "auto") -> Model:
 
 def to_predictions(
     paths: Sequence[Path | None], scored: Scored, rule: Rule, classes: tuple[str, ...]
-) -> list[Prediction]:
-    """The verdicts on scored images."""
+) -> Iterator[Prediction]:
+    """The verdicts on scored images, one at a time."""
     labels = decide(scored.probs, scored.unknown_score, rule, classes)
     rows = zip(paths, labels, scored.probs.max(1), scored.unknown_score, strict=True)
-    return [Prediction(path, label, float(c), float(u), rule.name) for path, label, c, u in rows]
+    return (Prediction(path, label, float(c), float(u), rule.name) for path, label, c, u in rows)
 
 
 def _expand(items: Iterable[str | Path | Image.Image]) -> Iterable[Path | Image.Image]:

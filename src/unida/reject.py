@@ -13,7 +13,11 @@ from scipy.stats import yeojohnson
 from sklearn.mixture import GaussianMixture
 
 from unida.errors import require
+from unida.rows import MANY, sample
 from unida.types import UNKNOWN, FloatArray
+
+MOST_SCORES = MANY
+"""Scores a rule is fitted to."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +50,9 @@ def mixture(scores: FloatArray) -> Rule:
     and than one skewed or flat mode, each holds 2 % of the images at least, and their densities
     cross between the two means. Otherwise the rule says so and falls back to `own`. What it
     cannot know: whether the stranger group is unknown classes or strange images of known ones.
+    Of very many scores a sample is fitted (`finite`).
     """
-    values = np.asarray(scores, dtype=np.float64)
-    values = values[np.isfinite(values)]
+    values = finite(scores)
     if len(values) < 20:
         return _fall_back(f"{len(values)} scores are too few to fit a mixture")
     spread = values.std()
@@ -68,6 +72,13 @@ def mixture(scores: FloatArray) -> Rule:
         float(crossing * spread + centre),
         f"the target's scores form two groups, the stranger one {share:.0%} of the images",
     )
+
+
+def finite(scores: FloatArray) -> FloatArray:
+    """The scores that are numbers; of more than `MOST_SCORES`, a seeded sample of them."""
+    values = np.asarray(scores, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    return values[sample(len(values), MOST_SCORES, 0, "scores")]
 
 
 def _fall_back(reason: str) -> Rule:

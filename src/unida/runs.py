@@ -14,9 +14,10 @@ Files are written to a temporary name and renamed, so whatever is there is whole
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -83,10 +84,7 @@ class RunFolder:
             file.write(json.dumps(line) + "\n")
 
     def save_state(self, state: dict[str, Any]) -> None:
-        # Through memory: torch's own writer does not say why a write failed.
-        content = io.BytesIO()
-        torch.save(state, content)
-        write_file(self.state, lambda file: file.write(content.getbuffer()))
+        write_file(self.state, lambda file: torch.save(state, file))
 
     def load_state(self) -> dict[str, Any] | None:
         """The last checkpoint, or None; log lines after it are dropped, as they will come again."""
@@ -106,11 +104,11 @@ class RunFolder:
         return state
 
     def write_predictions(self, predictions: Iterable[Prediction]) -> None:
-        write_text(self.predictions, predictions_csv(predictions))
+        write_lines(self.predictions, prediction_lines(predictions))
 
     def write_skipped(self, skipped: Iterable[Skipped]) -> None:
-        rows = [(str(s.path), s.reason) for s in skipped]
-        write_text(self.skipped, to_csv(("path", "reason"), rows))
+        rows = ((str(s.path), s.reason) for s in skipped)
+        write_lines(self.skipped, csv_lines(("path", "reason"), rows))
 
     def finish(self) -> None:
         write_text(self.done, "")
@@ -128,17 +126,26 @@ def differences(stored: RunConfig, given: RunConfig) -> list[str]:
     ]
 
 
-def predictions_csv(predictions: Iterable[Prediction]) -> str:
-    rows = [
+def prediction_lines(predictions: Iterable[Prediction]) -> Iterator[str]:
+    """The CSV file of predictions, a line at a time."""
+    rows = (
         (str(p.path), p.label, f"{p.confidence:.6f}", f"{p.unknown_score:.6g}", p.rule)
         for p in predictions
-    ]
-    return to_csv(("path", "label", "confidence", "unknown_score", "rule"), rows)
+    )
+    return csv_lines(("path", "label", "confidence", "unknown_score", "rule"), rows)
+
+
+def to_bytes(text: str) -> bytes:
+    """File names that are not valid UTF-8 come out as the bytes they are."""
+    return text.encode("utf-8", "surrogateescape")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes text; file names that are not valid UTF-8 come out as the bytes they are."""
-    write_file(path, lambda file: file.write(text.encode("utf-8", "surrogateescape")))
+    write_lines(path, (text,))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    write_file(path, lambda file: file.writelines(map(to_bytes, lines)))
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
@@ -170,23 +177,32 @@ class _saying_what_failed:  # noqa: N801 - reads as a phrase where it is used
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError):
+        # Torch's writer stumbles over a failed write and says something else.
+        reason = error.__context__ if isinstance(error, RuntimeError) else error
+        if isinstance(reason, OSError):
             raise UserError(
-                f"{self.path} cannot be written: {error.strerror}. Everything written before is "
+                f"{self.path} cannot be written: {reason.strerror}. Everything written before is "
                 "whole; a run goes on with --resume."
-            ) from error
+            ) from reason
 
 
 def to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """The text of a CSV file; any cell may hold anything."""
+    return "".join(csv_lines(header, rows))
+
+
+def csv_lines(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """The same, a row at a time."""
     text = io.StringIO(newline="")
-    table = [header, *rows]
-    # Before Python 3.13 the writer leaves a lone carriage return unquoted.
-    odd = any("\r" in cell for row in table for cell in row)
     quote_all = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
     quote_few = csv.writer(text, lineterminator="\n")
-    (quote_all if odd else quote_few).writerows(table)
-    return text.getvalue()
+    for row in itertools.chain([header], rows):
+        # Before Python 3.13 the writer leaves a lone carriage return unquoted.
+        odd = any("\r" in cell for cell in row)
+        (quote_all if odd else quote_few).writerow(row)
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
 
 
 def _is_empty(path: Path) -> bool:

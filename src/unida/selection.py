@@ -18,7 +18,8 @@ from sklearn.mixture import GaussianMixture
 from unida.assess import score_rule
 from unida.data.samples import Samples
 from unida.errors import UserError, require
-from unida.reject import Rule, _bic_of_one_mode
+from unida.reject import Rule, _bic_of_one_mode, finite
+from unida.rows import MANY, sample
 from unida.streams import stream_seed
 from unida.types import FloatArray, IntArray, Scored
 
@@ -73,7 +74,10 @@ def entropy(probs: FloatArray) -> float:
     It rewards certainty, right or wrong: a model that calls every image the same class, or that
     is trained to be certain of unknown images too, is its ideal.
     """
-    return float(-entr(probs).sum(1).mean()) if len(probs) else math.nan
+    if not len(probs):
+        return math.nan
+    parts = np.array_split(probs, math.ceil(len(probs) / MANY))
+    return float(-np.concatenate([entr(part).sum(1) for part in parts]).mean())
 
 
 def neighbourhood_density(probs: FloatArray, seed: int = 0) -> float:
@@ -91,9 +95,7 @@ def neighbourhood_density(probs: FloatArray, seed: int = 0) -> float:
     if len(probs) < 2:
         return math.nan
     x = np.asarray(probs, dtype=np.float64)
-    if len(x) > MOST_NEIGHBOURS:
-        draw = np.random.default_rng(stream_seed(seed, "neighbourhood"))
-        x = x[np.sort(draw.choice(len(x), MOST_NEIGHBOURS, replace=False))]
+    x = x[sample(len(x), MOST_NEIGHBOURS, seed, "neighbourhood")]
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     rows = np.array_split(np.arange(len(x)), math.ceil(len(x) / 500))
     return float(np.concatenate([_density(x, row) for row in rows]).mean())
@@ -112,10 +114,10 @@ def separation(scores: FloatArray) -> float:
 
     Half the difference of the two BICs, per image: below zero where one mode is enough, and the
     same in whatever unit the scores are. It rewards two clear groups, be they known and unknown
-    classes or two kinds of camera; with no unknown image in the target it means nothing.
+    classes or two kinds of camera; with no unknown image in the target it means nothing. Of very
+    many scores a sample is fitted, as for the mixture rule.
     """
-    values = np.asarray(scores, dtype=np.float64)
-    values = values[np.isfinite(values)]
+    values = finite(scores)
     if len(values) < 3:
         return math.nan
     spread = values.std()
@@ -186,8 +188,10 @@ def hide_classes(
     n_hidden = min(max(1, round(share_hidden * n_classes)), n_classes - 2)
     hidden = np.isin(np.arange(n_classes), draw.permutation(n_classes)[:n_hidden])
     for_validation = hidden[samples.labels]
+    order = np.argsort(samples.labels, kind="stable")
+    by_class = np.split(order, np.bincount(samples.labels, minlength=n_classes).cumsum()[:-1])
     for k in np.flatnonzero(~hidden):
-        index = np.flatnonzero(samples.labels == k)
+        index = by_class[k]
         draw = np.random.default_rng(stream_seed(seed, "held out", samples.classes[k]))
         n_out = min(max(1, round(share_held_out * len(index))), len(index) - 1)
         for_validation[draw.permutation(index)[:n_out]] = True

@@ -76,7 +76,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Scored:
-    """`Outputs` of a whole set, as arrays on the host."""
+    """`Outputs` of a whole set, as arrays on the host; features (N, 0) where nobody wants them."""
 
     probs: FloatArray
     unknown_score: FloatArray

@@ -30,6 +30,7 @@ from unida.bench.jobs import Job
 from unida.bench.results import Result, RuleResult
 from unida.config import WHERE_NOT_WHAT, RunConfig
 from unida.data.domain import Domain, load_domains
+from unida.data.pixels import ArrayStore
 from unida.data.protocols import TaskFiles, load_protocol
 from unida.data.samples import Samples, read_labelled
 from unida.devices import pick_device, pick_dtype
@@ -39,8 +40,11 @@ from unida.methods import Method
 from unida.metrics import confusion
 from unida.model import Model
 from unida.reject import Rule, fit_rules
+from unida.rows import MANY, sample
 from unida.types import IntArray
 from unida.views import View
+
+Features = npt.NDArray[np.float32]
 
 SOURCE_SAMPLE = 2000
 """Source images whose features are kept for pictures."""
@@ -59,7 +63,9 @@ class Oracle:
             self._target = _load(self.config, samples, method, method.target_views)
         target = self._target
         dtype, method.backbone.dtype = method.backbone.dtype, None
-        scored = score_images(method, target.pixels, self.config.image_size, target.device)
+        scored = score_images(
+            method, target.pixels, self.config.image_size, target.device, features=False
+        )
         method.backbone.dtype = dtype
         rules = fit_rules(scored.unknown_score)
         found = compare(scored, _names(target.samples), self.task.known_classes, rules)
@@ -148,36 +154,56 @@ def _quietly(done: int, total: int) -> None:
 
 def _source_sample(
     model: Model, config: RunConfig, task: TaskFiles
-) -> tuple[int, tuple[IntArray, npt.NDArray[np.float32]]]:
+) -> tuple[int, tuple[IntArray, Features]]:
     """How many source images there are; labels and features of some, evenly spaced."""
     samples = read_labelled(task.source)
-    n = len(samples)
-    keep = np.unique(np.linspace(0, n - 1, SOURCE_SAMPLE).astype(np.int64))
-    if not config.frozen:  # embeddings are looked up by the whole domain
-        samples = samples.keep(keep, ())
-    domain = _load(config, samples, model.method, model.method.source_views)
+    n, views = len(samples), model.method.source_views
+    if config.frozen:  # embeddings are looked up by the whole domain
+        domain = _some(_load(config, samples, model.method, views))
+    else:
+        domain = _load(config, samples.keep(_evenly(n), ()), model.method, views)
     scored = score_images(model.method, domain.pixels, config.image_size, model.device)
     assert domain.samples.labels is not None
     return n, (domain.samples.labels, scored.features)
 
 
-def _arrays(found: Assessment, source: tuple[IntArray, npt.NDArray[np.float32]]) -> Arrays:
+def _some(domain: Domain) -> Domain:
+    keep = _evenly(len(domain))
+    rows = ArrayStore(domain.pixels.get(torch.from_numpy(keep)))
+    return Domain(domain.samples.keep(keep, ()), rows, domain.device)
+
+
+def _evenly(n: int) -> IntArray:
+    return np.unique(np.linspace(0, n - 1, SOURCE_SAMPLE).astype(np.int64))
+
+
+def _arrays(found: Assessment, source: tuple[IntArray, Features]) -> Arrays:
     """Features of both domains in the same few directions: all a picture needs."""
     labels, features = source
-    scored, n = found.scored, len(found.labels)
-    both = np.concatenate([scored.features, features])
-    few = min(50, *both.shape)
-    reduced = PCA(few, svd_solver="randomized", random_state=0).fit_transform(both)
+    scored = found.scored
+    of_target, of_source = _in_few_directions(scored.features, features)
     return Arrays(
         labels=found.labels,
         true_class=found.true_classes,
         best=scored.probs.argmax(1),
         confidence=scored.probs.max(1),
         unknown_score=scored.unknown_score,
-        features=reduced[:n].astype(np.float32),
+        features=of_target.astype(np.float32),
         source_labels=labels,
-        source_features=reduced[n:].astype(np.float32),
+        source_features=of_source.astype(np.float32),
     )
+
+
+def _in_few_directions(target: Features, source: Features) -> tuple[Features, Features]:
+    """Principal components, 50 at the most; those of a sample, where the target is very large."""
+    some = sample(len(target), MANY, 0, "directions")
+    both = np.concatenate([target[some], source])
+    pca = PCA(min(50, *both.shape), svd_solver="randomized", random_state=0)
+    of_target, of_source = np.split(pca.fit_transform(both), [len(some)])
+    if len(some) < len(target):
+        parts = np.array_split(target, math.ceil(len(target) / MANY))
+        of_target = np.concatenate([pca.transform(part) for part in parts])
+    return of_target, of_source
 
 
 def _options(config: RunConfig) -> dict[str, Any]:

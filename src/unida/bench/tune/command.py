@@ -145,7 +145,8 @@ def criterion_of(model: Model, plan: Plan) -> float:
     criterion, rule = CRITERIA[plan.criterion], model.rule()
     if criterion.images == "target":
         skipped: list[Skipped] = []
-        _, scored = model.score(read_unlabelled(plan.config.target).paths, skipped)
+        paths = read_unlabelled(plan.config.target).paths
+        _, scored = model.score(paths, skipped, features=False)
         return criterion.value(Evidence(scored, rule))
     place = plan.labels or plan.out / "split" / "validation.csv"
     found = assess(model, place)
