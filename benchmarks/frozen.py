@@ -12,6 +12,7 @@ down slows all of them.
 import argparse
 import contextlib
 import ctypes
+import dataclasses
 import functools
 import statistics
 import time
@@ -44,6 +45,7 @@ class Variant:
         keep_memory: large arrays are not handed back to the system between steps (glibc alone).
         bf16: matrix products of heads and losses in bfloat16.
         settings: of the method.
+        whole: the method's parts as large as beside a backbone that is trained.
         methods: where it makes sense; empty for all.
     """
 
@@ -52,25 +54,25 @@ class Variant:
     bf16: bool = False
     keep_memory: bool = False
     settings: tuple[str, ...] = ()
+    whole: bool = False
     methods: tuple[str, ...] = ()
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # of mallopt(3)
 
-FUSED = (("fused", True), ("foreach", False))
 VARIANTS: dict[str, Variant] = {
     "as it is": Variant(),
     "SGD one by one": Variant((("fused", False), ("foreach", False))),
     "SGD foreach": Variant((("fused", False), ("foreach", True))),
-    "SGD fused": Variant(FUSED),
     "1 thread": Variant(threads=1),
     "2 threads": Variant(threads=2),
     "bf16 heads": Variant(bf16=True),
     "memory kept": Variant(keep_memory=True),
-    "hidden 0.5": Variant(settings=("hidden=0.5",), methods=("san",)),
+    "z of 256": Variant(settings=("width=256",), methods=("san",)),
+    "hidden 1": Variant(settings=("hidden=1",), methods=("san",)),
     "linear head": Variant(settings=("head=linear",), methods=("san",)),
-    "fused + memory kept": Variant(FUSED, keep_memory=True),
-    "fused + hidden 0.5": Variant(FUSED, settings=("hidden=0.5",), methods=("san",)),
+    "whole": Variant(whole=True, methods=("san",)),
+    "whole + memory kept": Variant(whole=True, keep_memory=True, methods=("san",)),
 }
 
 
@@ -107,6 +109,7 @@ def train(name: str, domains: tuple[Domain, Domain], steps: int, variant: Varian
     )
     backbone = machine.build_backbone("embeddings", source.images(torch.tensor([0])).shape[-1])
     sizes = machine.sizes_of(source, target, config)
+    sizes = dataclasses.replace(sizes, frozen=not variant.whole)
     method = machine.build_method(name, variant.settings, backbone, sizes, source.device)
     report = EveryStep(source.device)
     with _as_varied(variant, source.device):
