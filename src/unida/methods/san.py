@@ -44,12 +44,15 @@ class SANConfig:
         beta: β, weight of L_AIO on the source.
         alpha: α, the prior that two views of one image belong together.
         contrast: form of the contrastive loss; `info_nce` is the ablation, `none` leaves it out.
+        sharpness: of the likeness P of two images (`scaled`); the larger, the fewer are alike.
+        by_mass: what pulls and what pushes weigh the same (`scaled`), however few are alike.
         classifier: `closed_and_open` is the ablation, OVANet's heads and losses on z; `beta`,
             `third`, `third_weight`, `top_n` and `head` then have no say.
         third: form of L_AIO (and of its third term).
         third_weight: factor of the third term.
         top_n: N, classes in the softmax of L_AIO; by default all of them, at most the paper's 20.
         entropy: weight of the open-set entropy on the target (OVANet's; released code only).
+        reads: what the classifier sees, z as in the paper or y; H then serves the contrast alone.
         head: All-in-One classifier, `linear` (paper) or `hashed` (released).
         width: numbers in z; by default as many as the features, on a frozen backbone at most
             `FROZEN_WIDTH`.
@@ -62,11 +65,14 @@ class SANConfig:
     beta: float = 0.5
     alpha: float = 0.5
     contrast: Literal["scaled", "paper", "released", "info_nce", "none"] = "scaled"
+    sharpness: float = 6.0
+    by_mass: bool = False
     classifier: Literal["all_in_one", "closed_and_open"] = "all_in_one"
     third: Literal["log", "sigmoid"] = "sigmoid"
     third_weight: float = 1.2
     top_n: int | None = None
     entropy: float = 0.1
+    reads: Literal["z", "y"] = "z"
     head: Literal["linear", "hashed"] = "hashed"
     width: int | None = None
     hidden: float = 2.0
@@ -80,6 +86,7 @@ class SANConfig:
         require(0 < self.crop <= 1, "crop", self.crop, "more than 0, at most 1")
         require(self.top_n is None or self.top_n >= 2, "top_n", self.top_n, "none, or 2 or more")
         require_range(self, 2, 16384, "width")
+        require_range(self, 0.1, 100, "sharpness")
         require_range(self, 0.1, 10, "hidden")
 
 
@@ -100,10 +107,11 @@ class SAN(Method):
         width = config.width or (min(features, FROZEN_WIDTH) if sizes.frozen else features)
         super().__init__(replace(config, width=width), backbone, sizes)  # stored as built
         self.projection = Projection(features, max(1, round(config.hidden * width)), width)  # H
+        seen = width if config.reads == "z" else features
         self.classifier: AllInOne | ClosedAndOpen = (
-            AllInOne(width, n_classes, hashed=config.head == "hashed")  # C^AIO
+            AllInOne(seen, n_classes, hashed=config.head == "hashed")  # C^AIO
             if config.classifier == "all_in_one"
-            else ClosedAndOpen(width, n_classes)
+            else ClosedAndOpen(seen, n_classes)
         )
         self.top_n = at_most("top_n", config.top_n, 20, n_classes, "classes")
         self.source_views = (WEAK,)
@@ -114,7 +122,8 @@ class SAN(Method):
         views = (*batch.source_views, *batch.target_views)
         y = [self.backbone(view) for view in views]  # one forward a view
         z = self.projection(*y)
-        closed, pairs = self._outputs(z[: 2 * n])  # of the source and of target view 0
+        seen = z[: 2 * n] if c.reads == "z" else torch.cat(y[:2])
+        closed, pairs = self._outputs(seen)  # of the source and of target view 0
         terms = self._on_source(closed[:n], pairs[:n], batch.source_labels)
         if c.contrast != "none":
             terms["scl"] = c.lam * self._contrast(torch.cat(y[1:]), z[n:])
@@ -140,20 +149,24 @@ class SAN(Method):
         return closed, pairs
 
     def _contrast(self, y: Tensor, z: Tensor) -> Tensor:
-        if self.config.contrast == "info_nce":
+        c = self.config
+        if c.contrast == "info_nce":
             return info_nce(z)  # Eq. (1)
-        return soft_contrastive(y, z, self.config.contrast, self.config.alpha)  # type: ignore[arg-type]
+        how = {"sharpness": c.sharpness, "by_mass": c.by_mass}
+        return soft_contrastive(y, z, c.contrast, c.alpha, **how)  # type: ignore[arg-type]
 
     def predict(self, images: Tensor) -> Outputs:
         """Unknown iff some c̃^k is the largest output; the softmax would not change the order.
 
         Without AIO as in OVANet: iff "is not k" outweighs "is k" for the closed head's k.
         """
-        z = self.projection(self.backbone(images))
-        closed, pairs = self._outputs(z)
+        seen = self.backbone(images)
+        if self.config.reads == "z":
+            seen = self.projection(seen)
+        closed, pairs = self._outputs(seen)
         if self.config.classifier == "all_in_one":
-            return Outputs(closed.softmax(1), pairs[:, 0].amax(1) - closed.amax(1), z)
-        return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), z)
+            return Outputs(closed.softmax(1), pairs[:, 0].amax(1) - closed.amax(1), seen)
+        return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), seen)
 
     def head_groups(self) -> list[Group]:
         return [
