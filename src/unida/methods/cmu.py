@@ -169,7 +169,7 @@ class CMU(Method):
         }
 
     def refresh(self, look: Look, step: int) -> None:
-        g = self.bottleneck(look("target"))
+        g = look("target", through=self.bottleneck)
         sure = self._certainty(g)
         self.least.copy_(sure.amin(0))
         self.largest.copy_(sure.amax(0))
