@@ -107,4 +107,6 @@ def _terms(z: Tensor, log_z: Tensor) -> Tensor:
     """(3, B): of the entropy H, of Σ p and of ∂H/∂ln Z."""
     p = (z - log_z[:, None]).exp()
     log_p = (p + EPS).log()
-    return torch.stack([-(p * log_p).sum(1), p.sum(1), (p * (log_p + p / (p + EPS))).sum(1)])
+    with torch.no_grad():
+        slope = (p * (log_p + p / (p + EPS))).sum(1)
+    return torch.stack([-(p * log_p).sum(1), p.sum(1), slope])
