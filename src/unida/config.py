@@ -89,7 +89,8 @@ class RunConfig:
     memory_gb: float = 4.0
     """Pixels kept in memory at the most, in GiB."""
     cache_dir: str | None = None
-    """Folder of the memory-mapped pixel files; by default unida under the user's cache folder."""
+    """Folder of decoded pixels and embeddings, for the next run too; by default unida under the
+    user's cache folder. It may be deleted; what no run used for a month goes by itself."""
     log_every: int = 50
     """Steps between two lines of metrics.jsonl."""
     checkpoint_every: int = 500

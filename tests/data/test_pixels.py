@@ -21,13 +21,14 @@ from tests.images import (
     write_folder,
     write_image,
 )
-from unida.config import CacheMode
+from unida.config import CacheMode, RunConfig
 from unida.data import cache as cache_folder
 from unida.data import pixels
 from unida.data.cache import Entry, default_cache_dir
 from unida.data.decode import Pixels, decode_file
+from unida.data.domain import load_domains
 from unida.data.parallel import in_order
-from unida.data.pixels import ArrayStore, cached_bytes, choose_cache, load_pixels
+from unida.data.pixels import ArrayStore, MappedStore, cached_bytes, choose_cache, load_pixels
 from unida.data.samples import Samples, Skipped, read_labelled, read_unlabelled
 from unida.errors import UserError
 
@@ -283,19 +284,23 @@ class TestMemory:
     def test_a_file_of_many_blocks_is_read_whole(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        folder = write_folder(tmp_path / "images", 5)
-        _, mapped = load(folder, "disk", tmp_path / "cache")
-        monkeypatch.setattr(pixels, "_BLOCK", 97)
-        assert torch.equal(load(folder, "memory", tmp_path / "cache")[1], mapped)
-
-    def test_it_is_in_memory(self, tmp_path: Path) -> None:
-        folder = write_folder(tmp_path / "images", 2)
-        samples = read_unlabelled(folder)
+        monkeypatch.setattr(pixels, "_BLOCK", 2 * 3 * SIZE**2)
+        samples = read_unlabelled(write_folder(tmp_path / "images", 5))
         _, store = load_pixels(samples, SIZE, "memory", tmp_path / "cache", lambda *_: None)
-        before = store.get(torch.arange(2)).clone()
-        (file,) = (tmp_path / "cache").glob("*.u8")
-        file.write_bytes(bytes(file.stat().st_size))
-        assert torch.equal(store.get(torch.arange(2)), before)
+        assert isinstance(store, MappedStore)
+        read = store.in_memory()
+        assert torch.equal(read.array, store.array)
+        assert read.key == store.key
+
+    @pytest.mark.parametrize("mode", ["memory", "disk"])
+    def test_a_run_has_them_in_memory_if_it_says_so(self, tmp_path: Path, mode: CacheMode) -> None:
+        samples = read_unlabelled(write_folder(tmp_path / "images", 2))
+        config = RunConfig(image_size=8, cache=mode, cache_dir=str(tmp_path / "cache"))
+        for _ in range(2):
+            loaded = load_domains(
+                config, torch.device("cpu"), {"images": samples}, lambda _: lambda *_: None
+            )
+            assert isinstance(loaded["images"].pixels, MappedStore) == (mode == "disk")
 
     def test_a_disk_with_little_room_is_left_alone(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

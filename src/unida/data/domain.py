@@ -10,7 +10,14 @@ from torch import Tensor
 from unida import team
 from unida.config import RunConfig
 from unida.data.cache import default_cache_dir
-from unida.data.pixels import ArrayStore, PixelStore, Progress, cached_bytes, choose_cache
+from unida.data.pixels import (
+    ArrayStore,
+    MappedStore,
+    PixelStore,
+    Progress,
+    cached_bytes,
+    choose_cache,
+)
 from unida.data.pixels import load_pixels as _load_pixels
 from unida.data.samples import Samples
 from unida.devices import send
@@ -61,6 +68,8 @@ def load_domains(
         samples, pixels = _load_pixels(samples, size, mode, folder, progress(name))
         if isinstance(pixels, ArrayStore):
             pixels = on_device(pixels, device)
+        if mode == "memory" and isinstance(pixels, MappedStore):
+            pixels = pixels.in_memory()
         domains[name] = Domain(samples, pixels, device)
     return domains
 

@@ -57,11 +57,37 @@ class ArrayStore:
     def to(self, device: torch.device) -> "ArrayStore":
         """In blocks: a copy of the whole in page-locked memory would double it."""
         there = torch.empty_like(self.array, device=device)
-        rows = max(1, _BLOCK // max(1, self.array[:1].nbytes))
-        blocks = torch.split(self.array, rows)
-        for part, block in zip(torch.split(there, rows), blocks, strict=True):
-            part.copy_(send(block, device))
+        step = max(1, _BLOCK // max(1, self.array[:1].nbytes))
+        for i in range(0, len(self), step):
+            there[i : i + step].copy_(send(self.array[i : i + step], device))
         return ArrayStore(there, self.key)
+
+
+class MappedStore(ArrayStore):
+    """Pixels in a memory-mapped file."""
+
+    def __init__(self, file: Path, shape: tuple[int, ...], key: str) -> None:
+        # Mode "c": torch wants a writable array; nothing written ever reaches the file.
+        super().__init__(torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape)), key)
+        self.file = file
+
+    def in_memory(self) -> ArrayStore:
+        """Read, not copied, lest the pages of the mapping count as memory of this process.
+
+        By several threads: one alone waits for the system to hand out memory.
+        """
+        array = np.empty(self.array.shape, np.uint8)
+        content = array.data.cast("B")
+
+        def read(start: int) -> int:
+            part = content[start : start + _BLOCK]
+            with self.file.open("rb") as file:
+                file.seek(start)
+                return file.readinto(part)
+
+        starts = range(0, len(content), _BLOCK)
+        assert sum(in_order(read, starts)) == len(content)
+        return ArrayStore(torch.from_numpy(array), self.key)
 
 
 class StreamedStore:
@@ -115,6 +141,9 @@ def load_pixels(
 ) -> tuple[Samples, PixelStore]:
     """Decodes all images, or finds them decoded; bad ones are left out and noted in the samples.
 
+    Of what is kept in memory there is a file, if one can be had: whoever does not move the pixels
+    to a GPU calls `in_memory` of the `MappedStore`.
+
     Raises:
         UserError: no image is left, or `mode` is disk and the cache folder cannot be used.
     """
@@ -125,7 +154,7 @@ def load_pixels(
         return _load_streamed(samples, size, entry, progress)
     if entry and (mode == "disk" or entry.is_complete() or entry.has_room()):
         try:
-            return _load_from_file(samples, entry, _map if mode == "disk" else _read, progress)
+            return _load_mapped(samples, entry, progress)
         except OSError as error:
             if mode == "disk":
                 raise UserError(
@@ -135,19 +164,14 @@ def load_pixels(
     return _load_to_memory(samples, size, progress)
 
 
-def _load_from_file(
-    samples: Samples,
-    entry: Entry,
-    get: Callable[[Path, tuple[int, ...]], Tensor],
-    progress: Progress,
-) -> tuple[Samples, PixelStore]:
+def _load_mapped(samples: Samples, entry: Entry, progress: Progress) -> tuple[Samples, PixelStore]:
     """The pixel file of the cache folder, made if it is not there."""
     bad = entry.read_bad()
     if bad is None or not entry.has_pixels(bad):
         bad = _write(samples, entry, progress)
     else:
         progress(len(samples), len(samples))
-    return _without(samples, bad), ArrayStore(get(entry.pixels, entry.shape(bad)), entry.key)
+    return _without(samples, bad), MappedStore(entry.pixels, entry.shape(bad), entry.key)
 
 
 def _load_to_memory(samples: Samples, size: int, progress: Progress) -> tuple[Samples, PixelStore]:
@@ -225,28 +249,6 @@ def _without(samples: Samples, bad: dict[int, str]) -> Samples:
     good = np.delete(np.arange(len(samples)), list(bad))
     skipped = [Skipped(samples.paths[i], reason) for i, reason in bad.items()]
     return samples.keep(good, skipped) if bad else samples
-
-
-def _map(file: Path, shape: tuple[int, ...]) -> Tensor:
-    # Mode "c": torch wants a writable array; nothing written ever reaches the file.
-    return torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape))
-
-
-def _read(file: Path, shape: tuple[int, ...]) -> Tensor:
-    """By several threads: the system hands out new memory slower than the file is copied."""
-    array = np.empty(shape, np.uint8)
-    content = array.data.cast("B")
-
-    def read(start: int) -> None:
-        part = content[start : start + _BLOCK]
-        with file.open("rb") as opened:
-            opened.seek(start)
-            if opened.readinto(part) < len(part):
-                raise OSError(f"{file} is not whole")
-
-    for _ in in_order(read, range(0, len(content), _BLOCK)):
-        pass
-    return torch.from_numpy(array)
 
 
 def _make_folder(folder: Path) -> None:
