@@ -148,7 +148,7 @@ def _recolour(images: Tensor, view: View, u: Tensor) -> Tensor:
     lift = (1 - contrast) * brightness
 
     matrix, lift, grey = (send(t, images.device) for t in (matrix, lift, grey))
-    mixed = (lift * (images.mean((2, 3)) @ grey))[:, None, None, None]
+    mixed = (lift * (images.mean((2, 3)) * grey).sum(1))[:, None, None, None]
     for channel in range(3):  # a product of matrices this thin is slow on a GPU
         mixed = torch.addcmul(mixed, matrix[:, :, channel, None, None], images[:, channel, None])
     return mixed.clamp_(0, 1)
