@@ -69,7 +69,7 @@ VARIANTS: dict[str, Variant] = {
     "bf16 heads": Variant(bf16=True),
     "memory kept": Variant(keep_memory=True),
     "z of 256": Variant(settings=("width=256",), methods=("san",)),
-    "hidden 1": Variant(settings=("hidden=1",), methods=("san",)),
+    "hidden 2": Variant(settings=("hidden=2",), methods=("san",)),
     "linear head": Variant(settings=("head=linear",), methods=("san",)),
     "whole": Variant(whole=True, methods=("san",)),
     "whole + memory kept": Variant(whole=True, keep_memory=True, methods=("san",)),

@@ -76,7 +76,7 @@ def test_frozen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         for name in ("san", "ovanet")
     }
     assert {"SGD foreach", "1 thread", "2 threads", "bf16 heads"} < of["ovanet"]
-    alone = {"z of 256", "hidden 1", "linear head", "whole", "whole + memory kept"}
+    alone = {"z of 256", "hidden 2", "linear head", "whole", "whole + memory kept"}
     assert of["san"] - of["ovanet"] == alone
 
 

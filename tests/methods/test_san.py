@@ -250,21 +250,29 @@ def test_z_and_the_hidden_layer_are_as_wide_as_asked(
 
 
 @pytest.mark.parametrize(
-    ("frozen", "given", "most", "width"),
+    ("frozen", "given", "most", "built"),
     [
-        (False, None, 32, 128),
-        (True, None, 32, 32),
-        (True, None, 512, 128),  # no wider than the features
-        (True, 64, 32, 64),  # what the user says goes
-        (False, 64, 32, 64),
+        (False, {}, 32, (128, 2)),
+        (True, {}, 32, (32, 0.5)),
+        (True, {}, 512, (128, 0.5)),  # no wider than the features
+        (True, {"width": 64}, 32, (64, 0.5)),  # what the user says goes
+        (True, {"hidden": 3}, 32, (32, 3)),
+        (False, {"width": 64, "hidden": 1}, 32, (64, 1)),
     ],
 )
-def test_where_heads_alone_are_trained_z_is_narrow_unless_asked_for(
-    monkeypatch: pytest.MonkeyPatch, frozen: bool, given: int | None, most: int, width: int
+def test_where_heads_alone_are_trained_they_are_narrow_unless_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+    frozen: bool,
+    given: dict[str, Any],
+    most: int,
+    built: tuple[int, float],
 ) -> None:
     monkeypatch.setattr(san, "FROZEN_WIDTH", most)
-    method = build("san", dataclasses.replace(SIZES, frozen=frozen), width=given)
-    assert method.projection.out_features == method.config.width == width
+    monkeypatch.setattr(san, "FROZEN_HIDDEN", 0.5)
+    method = build("san", dataclasses.replace(SIZES, frozen=frozen), **given)
+    assert (method.config.width, method.config.hidden) == built
+    weights = [p for p in method.projection.parameters() if p.ndim == 2]
+    assert [len(w) for w in weights] == [built[0] * built[1], built[0]]
 
 
 def test_a_narrow_model_is_loaded_whatever_the_default_became(

@@ -52,6 +52,10 @@ class ArrayStore:
         return len(self.array)
 
     def get(self, index: Tensor) -> Tensor:
+        if self.array.device.type == "cpu":
+            # By numpy: torch would start a second set of threads in the one that fetches ahead,
+            # and with more threads than cores those that train go to sleep at every turn.
+            return torch.from_numpy(self.array.numpy()[index.numpy()])
         return self.array[send(index, self.array.device)]
 
     def to(self, device: torch.device) -> "ArrayStore":

@@ -31,8 +31,9 @@ from unida.models.heads import AllInOne, ClosedAndOpen, Projection, gap_of_winne
 from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, strong
 
-FROZEN_WIDTH = 512
-"""Of z at the most where heads alone are trained: with the paper's H they are too slow on a CPU."""
+FROZEN_WIDTH, FROZEN_HIDDEN = 512, 1.0
+"""`width` at the most, and `hidden`, where heads alone are trained: as wide as beside a backbone
+they take a CPU several minutes."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,9 @@ class SANConfig:
         entropy: weight of the open-set entropy on the target (OVANet's; released code only).
         reads: what the classifier sees, z as in the paper or y; H then serves the contrast alone.
         head: All-in-One classifier, `linear` (paper) or `hashed` (released).
-        width: numbers in z; by default as many as the features, on a frozen backbone at most
-            `FROZEN_WIDTH`.
-        hidden: neurons of H's hidden layer, as a multiple of z's width.
+        width: numbers in z; by default as many as the features, but see `FROZEN_WIDTH`.
+        hidden: neurons of H's hidden layer, as a multiple of `width`; by default 2, but see
+            `FROZEN_HIDDEN`.
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
     """
@@ -75,7 +76,7 @@ class SANConfig:
     reads: Literal["z", "y"] = "z"
     head: Literal["linear", "hashed"] = "hashed"
     width: int | None = None
-    hidden: float = 2.0
+    hidden: float | None = None
     projection_lr: float = 0.01
     crop: float = 0.7
 
@@ -104,9 +105,11 @@ class SAN(Method):
 
     def __init__(self, config: SANConfig, backbone: Backbone, sizes: Sizes) -> None:
         features, n_classes = backbone.out_features, sizes.n_classes
-        width = config.width or (min(features, FROZEN_WIDTH) if sizes.frozen else features)
-        super().__init__(replace(config, width=width), backbone, sizes)  # stored as built
-        self.projection = Projection(features, max(1, round(config.hidden * width)), width)  # H
+        usual = (min(features, FROZEN_WIDTH), FROZEN_HIDDEN) if sizes.frozen else (features, 2.0)
+        width, hidden = config.width or usual[0], config.hidden or usual[1]
+        # With a model these two are stored as it was built.
+        super().__init__(replace(config, width=width, hidden=hidden), backbone, sizes)
+        self.projection = Projection(features, max(1, round(hidden * width)), width)  # H
         seen = width if config.reads == "z" else features
         self.classifier: AllInOne | ClosedAndOpen = (
             AllInOne(seen, n_classes, hashed=config.head == "hashed")  # C^AIO
