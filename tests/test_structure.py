@@ -15,7 +15,7 @@ ROOMS = (
     "data", "views",  # images → batches
     "losses", "models", "methods",  # batches → losses, images → outputs
     "metrics", "reject",  # arrays → numbers, scores → verdicts
-    "embeddings", "evaluate", "runs", "step", "train", "model",  # the way of a run
+    "embeddings", "evaluate", "runs", "atlas", "step", "train", "model",  # the way of a run
     "assess", "selection",  # how good it is
     "console", "adaptation", "demo", "bench", "cli",  # what a user calls
 )  # fmt: skip

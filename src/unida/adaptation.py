@@ -10,9 +10,11 @@ import numpy as np
 import torch
 
 from unida import team
+from unida.atlas import MOST_IMAGES, MOST_OF_SOURCE, Atlas, make_atlas
 from unida.config import RunConfig, from_mapping, parse_settings, to_settings
 from unida.console import display, say
 from unida.data.domain import Domain, load_domains
+from unida.data.pixels import ArrayStore
 from unida.data.samples import Samples, read_source, read_unlabelled
 from unida.devices import pick_device, pick_dtype
 from unida.embeddings import embed
@@ -22,10 +24,11 @@ from unida.methods import METHODS, Method
 from unida.model import Model, load, to_predictions
 from unida.models.backbone import Backbone, build_backbone
 from unida.reject import RULES, fit_rules
+from unida.rows import sample
 from unida.runs import RunFolder
 from unida.streams import stream_seed
 from unida.train import Batches, Watch, train
-from unida.types import Sizes
+from unida.types import Scored, Sizes
 
 _PLACES = ("source", "target", "out")
 
@@ -92,7 +95,7 @@ def run_adaptation(config: RunConfig, resume: bool = False, watch: Watch | None 
         train(method, batches, config, device, run, report, watch)
     if skipped:
         say(f"{len(skipped)} files were left out; {run.skipped} says why.")
-    return _conclude(method, source.samples.classes, target, config, run)
+    return _conclude(method, source, target, config, run)
 
 
 def checked(config: RunConfig) -> RunConfig:
@@ -133,11 +136,12 @@ def _check_classes(source: Samples) -> None:
 
 
 def _conclude(
-    method: Method, classes: tuple[str, ...], target: Domain, config: RunConfig, run: RunFolder
+    method: Method, source: Domain, target: Domain, config: RunConfig, run: RunFolder
 ) -> Model:
-    """Fits the reject rules to the target's scores and writes model, predictions and `done`."""
+    """Fits the reject rules to the target's scores and writes what is left of the run."""
     method.backbone.dtype = None  # full precision, as the stored model will predict
-    scored = score_images(method, target.pixels, config.image_size, target.device, features=False)
+    classes, mapped = source.samples.classes, len(target) <= MOST_IMAGES
+    scored = score_images(method, target.pixels, config.image_size, target.device, features=mapped)
     model = Model(
         method=method,
         method_name=config.method,
@@ -151,6 +155,8 @@ def _conclude(
     model.save(run.model)
     rule = model.rule()
     run.write_predictions(to_predictions(target.samples.paths, scored, rule, classes))
+    if mapped:
+        _atlas(method, source, scored, config).save(run.atlas)
     run.finish()
     unknown = rule.is_unknown(scored.unknown_score).sum()
     say(
@@ -158,3 +164,15 @@ def _conclude(
         f"({rule.note}): {run.predictions}"
     )
     return model
+
+
+def _atlas(method: Method, source: Domain, scored: Scored, config: RunConfig) -> Atlas:
+    """Of the target as scored and a sample of the source."""
+    keep = sample(len(source), MOST_OF_SOURCE, config.seed, "atlas")
+    shown = source.pixels.get(torch.from_numpy(keep))
+    of_source = score_images(method, ArrayStore(shown), config.image_size, source.device)
+    assert source.samples.labels is not None
+    paths = tuple(source.samples.paths[i] for i in keep)
+    return make_atlas(
+        scored.features, scored.probs, of_source.features, source.samples.labels[keep], paths
+    )

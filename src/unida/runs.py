@@ -5,6 +5,7 @@
     state.pt            training state of the last checkpoint; removed when the run is done
     model.safetensors   the trained model with its classes and reject rules
     predictions.csv     the verdict on every target image
+    atlas.npz           features of the images in few dimensions, for maps and categories
     skipped.csv         images left out, and why
     done                written last
 
@@ -42,6 +43,7 @@ class RunFolder:
         self.state = self.path / "state.pt"
         self.model = self.path / "model.safetensors"
         self.predictions = self.path / "predictions.csv"
+        self.atlas = self.path / "atlas.npz"
         self.skipped = self.path / "skipped.csv"
         self.evaluation = self.path / "evaluation.json"
         self.done = self.path / "done"

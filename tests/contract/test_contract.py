@@ -67,6 +67,7 @@ def test_losses_stay_finite_and_a_run_is_complete(digits: Task, out: Path, case:
         "metrics.jsonl",
         "model.safetensors",
         "predictions.csv",
+        "atlas.npz",
         "skipped.csv",
         "done",
     }
