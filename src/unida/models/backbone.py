@@ -18,6 +18,7 @@ from unida.models.weights import load_strictly, read_weights
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FROM_SCRATCH = "none"
+GIVEN = "given"
 
 NAMES = ("small_cnn", *PLANS, *(f"{name}-v1" for name in PLANS), "hf:…", "timm:…")
 
@@ -51,6 +52,11 @@ class Backbone(nn.Module):
         self.dtype: torch.dtype | None = None
         self.gathers = False
         self._compiled: Callable[[Tensor], Tensor] | None = None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether embeddings stand in its place: there is no network to show an image to."""
+        return isinstance(self.net, _Nothing)
 
     def forward(self, images: Tensor) -> Tensor:
         if images.ndim == 2:  # embedded already: the backbone is frozen
@@ -89,13 +95,24 @@ class Backbone(nn.Module):
             return part(x).float()
 
 
+class _Nothing(nn.Module):
+    """A network that is never asked: the embeddings are there already."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.out_features = width
+
+
 def build_backbone(name: str, weights: str | None) -> Backbone:
     """A backbone by name with its weights.
 
     Args:
         name: one of `NAMES`.
-        weights: a file; `none` for random weights; None for the published ones from the hub.
+        weights: a file, of weights or a trained model of ours; `none` for random weights; None for
+            the published ones from the hub.
     """
+    if weights is not None and (trained := _trained_before(name, Path(weights))):
+        return trained
     kind, _, place = name.partition(":")
     if kind == "hf" and place:
         if weights not in (None, FROM_SCRATCH):
@@ -119,15 +136,39 @@ def build_backbone(name: str, weights: str | None) -> Backbone:
     return Backbone(net, json.dumps({"name": name}), weights != FROM_SCRATCH)
 
 
+def given_features(width: int) -> Backbone:
+    """What stands for a backbone where its features, `width` numbers an image, are handed over."""
+    spec = json.dumps({"name": GIVEN, "out_features": width})
+    return Backbone(_Nothing(width), spec, pretrained=True)
+
+
 def rebuild_backbone(spec: str) -> Backbone:
     """The network a stored model was trained with, its weights still to be filled."""
     values = json.loads(spec)
     name, config = values["name"], values.get("config")
+    if name == GIVEN:
+        return given_features(values["out_features"])
     if config is not None:
         return Backbone(build_hf(config, values.get("pooled", True)), spec)
     if name.startswith("timm:"):
         return Backbone(TimmBackbone(name.removeprefix("timm:"), pretrained=False), spec)
     return Backbone(_own(name), spec)
+
+
+def _trained_before(name: str, path: Path) -> Backbone | None:
+    """The backbone of a stored model; None if the file is none."""
+    if path.suffix != ".safetensors":
+        return None
+    tensors, remarks = read_weights(path)
+    if "unida" not in remarks:
+        return None
+    spec = json.loads(remarks["unida"])["backbone"]
+    require(name == json.loads(spec)["name"], "backbone", name, f"that of {path}")
+    backbone, start = rebuild_backbone(spec), "backbone."
+    own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+    load_strictly(backbone, own, str(path))
+    backbone.pretrained = True
+    return backbone
 
 
 def _own(name: str) -> nn.Module:
