@@ -267,21 +267,29 @@ def test_where_heads_alone_are_trained_they_are_narrow_unless_asked_for(
     most: int,
     built: tuple[int, float],
 ) -> None:
-    monkeypatch.setattr(san, "FROZEN_WIDTH", most)
-    monkeypatch.setattr(san, "FROZEN_HIDDEN", 0.5)
+    monkeypatch.setitem(san.ON_A_FROZEN_ONE, "width", most)
+    monkeypatch.setitem(san.ON_A_FROZEN_ONE, "hidden", 0.5)
     method = build("san", dataclasses.replace(SIZES, frozen=frozen), **given)
     assert (method.config.width, method.config.hidden) == built
     weights = [p for p in method.projection.parameters() if p.ndim == 2]
     assert [len(w) for w in weights] == [built[0] * built[1], built[0]]
 
 
+def test_h_learns_fast_where_it_learns_alone() -> None:
+    rates = [
+        build("san", dataclasses.replace(SIZES, frozen=frozen)).head_groups()[0].lr
+        for frozen in (True, False)
+    ]
+    assert rates == [1, 0.01]
+
+
 def test_a_narrow_model_is_loaded_whatever_the_default_became(
     digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(san, "FROZEN_WIDTH", 32)
+    monkeypatch.setitem(san.ON_A_FROZEN_ONE, "width", 32)
     options = {"steps": 3, "frozen": True, "frozen_views": 1, "cache_dir": str(out.parent / "c")}
     trained = run_adaptation(digits.config(out, **options))
-    monkeypatch.setattr(san, "FROZEN_WIDTH", 16)
+    monkeypatch.setitem(san.ON_A_FROZEN_ONE, "width", 16)
     pictures = sorted(digits.target.rglob("*.png"))[::10]
     assert load(out, "cpu").predict(pictures) == trained.predict(pictures)
 

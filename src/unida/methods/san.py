@@ -31,9 +31,10 @@ from unida.models.heads import AllInOne, ClosedAndOpen, Projection, gap_of_winne
 from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, strong
 
-FROZEN_WIDTH, FROZEN_HIDDEN = 512, 1.0
-"""`width` at the most, and `hidden`, where heads alone are trained: as wide as beside a backbone
-they take a CPU several minutes."""
+BESIDE_A_BACKBONE = {"hidden": 2.0, "projection_lr": 0.01}
+ON_A_FROZEN_ONE = {"width": 512, "hidden": 1.0, "projection_lr": 1.0}
+"""What settings of H come to where none is given. As wide as beside a backbone, heads alone would
+take a CPU several minutes; and with no backbone to learn, it is H that must."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,9 @@ class SANConfig:
         entropy: weight of the open-set entropy on the target (OVANet's; released code only).
         reads: what the classifier sees, z as in the paper or y; H then serves the contrast alone.
         head: All-in-One classifier, `linear` (paper) or `hashed` (released).
-        width: numbers in z; by default as many as the features, but see `FROZEN_WIDTH`.
-        hidden: neurons of H's hidden layer, as a multiple of `width`; by default 2, but see
-            `FROZEN_HIDDEN`.
-        projection_lr: learning rate of H, as a factor of the run's.
+        width: numbers in z; by default as many as the features, on a frozen backbone at most 512.
+        hidden: neurons of H's hidden layer, as a multiple of `width`; by default 2, there 1.
+        projection_lr: learning rate of H, as a factor of the run's; by default 0.01, there 1.
         crop: least share of an image in a target view.
     """
 
@@ -77,7 +77,7 @@ class SANConfig:
     head: Literal["linear", "hashed"] = "hashed"
     width: int | None = None
     hidden: float | None = None
-    projection_lr: float = 0.01
+    projection_lr: float | None = None
     crop: float = 0.7
 
     def __post_init__(self) -> None:
@@ -105,10 +105,9 @@ class SAN(Method):
 
     def __init__(self, config: SANConfig, backbone: Backbone, sizes: Sizes) -> None:
         features, n_classes = backbone.out_features, sizes.n_classes
-        usual = (min(features, FROZEN_WIDTH), FROZEN_HIDDEN) if sizes.frozen else (features, 2.0)
-        width, hidden = config.width or usual[0], config.hidden or usual[1]
-        # With a model these two are stored as it was built.
-        super().__init__(replace(config, width=width, hidden=hidden), backbone, sizes)
+        config = _filled(config, features, sizes.frozen)  # with a model it is stored as built
+        super().__init__(config, backbone, sizes)
+        width, hidden = config.width or features, config.hidden or 1.0
         self.projection = Projection(features, max(1, round(hidden * width)), width)  # H
         seen = width if config.reads == "z" else features
         self.classifier: AllInOne | ClosedAndOpen = (
@@ -173,10 +172,17 @@ class SAN(Method):
 
     def head_groups(self) -> list[Group]:
         return [
-            Group("projection", list(self.projection.parameters()), self.config.projection_lr),
+            Group("projection", list(self.projection.parameters()), self.config.projection_lr or 0),
             Group("classifier", list(self.classifier.parameters())),
         ]
 
     def after_step(self, batch: Batch) -> None:
         if isinstance(self.classifier, ClosedAndOpen):
             self.classifier.open.scale_rows()  # as OVANet
+
+
+def _filled(config: SANConfig, features: int, frozen: bool) -> SANConfig:
+    usual = ON_A_FROZEN_ONE if frozen else BESIDE_A_BACKBONE
+    usual = usual | {"width": min(features, int(usual.get("width", features)))}
+    left_out = {name: value for name, value in usual.items() if getattr(config, name) is None}
+    return replace(config, **left_out)  # type: ignore[arg-type]
