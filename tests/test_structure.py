@@ -16,8 +16,9 @@ ROOMS = (
     "losses", "models", "methods",  # batches → losses, images → outputs
     "metrics", "reject",  # arrays → numbers, scores → verdicts
     "embeddings", "evaluate", "runs", "atlas", "step", "train", "model",  # the way of a run
-    "assess", "selection",  # how good it is
-    "console", "adaptation", "demo", "bench", "cli",  # what a user calls
+    "assess", "selection", "quality",  # how good it is
+    "console", "export", "conclusion", "adaptation", "demo", "bench",  # what a user calls
+    "corrections", "continuation", "review", "cli",  # what a person says of a run
 )  # fmt: skip
 """A file may import from its own room and from those before it."""
 

@@ -22,6 +22,7 @@ from unida.bench.tune.command import run_tune
 from unida.bench.tune.plan import Tune
 from unida.config import RunConfig, load_config
 from unida.console import say
+from unida.continuation import fitted, next_config, run_continuation
 from unida.data.check import DataCheck, run_data_check
 from unida.data.samples import Skipped
 from unida.demo import Demo, run_demo
@@ -31,6 +32,7 @@ from unida.methods import METHODS
 from unida.model import load
 from unida.reject import in_words
 from unida.runs import RunFolder, prediction_lines, to_bytes, write_lines, write_text
+from unida.review import Review, run_review
 
 T = TypeVar("T")
 
@@ -45,6 +47,11 @@ class Adapt(RunConfig):
     resume: bool = False
     """Go on with the unfinished run in --out; settings left out are taken from it."""
 
+    continue_: Annotated[Path | None, tyro.conf.arg(name="continue", metavar="RUN")] = None
+    """Train again with what `unida review RUN` saved: named categories become known classes.
+    Options left out are taken from RUN, whose trained backbone is started from."""
+    min_confidence: float = 0.5
+    """With --continue: images less sure to be in their category are not learned from."""
     def __post_init__(self) -> None:
         """Nothing is checked while parsing: a bad value is answered in one sentence later."""
 
@@ -96,6 +103,9 @@ class Methods:
 def adapt_command(args: list[str]) -> None:
     given = _parse(Adapt, "adapt", args)
     config = _run_config(given)
+    if given.continue_:
+        _continue(given.continue_, args)
+        return
     if given.resume and RunFolder(given.out).config.exists():
         stored = load_config(RunFolder(given.out).config)
         default = Adapt(**dataclasses.asdict(stored))
@@ -104,6 +114,14 @@ def adapt_command(args: list[str]) -> None:
 
 
 def predict_command(args: list[str]) -> None:
+def _continue(run: Path, args: list[str]) -> None:
+    begun = next_config(run)
+    given = _parse(Adapt, "adapt", args, Adapt(**dataclasses.asdict(begun)))
+    if given.resume:
+        raise UserError("A continued run goes on like any other: --out and --resume alone.")
+    run_continuation(run, fitted(_run_config(given), begun), given.min_confidence)
+
+
     given = _parse(Predict, "predict", args)
     skipped: list[Skipped] = []
     team.join(pick_device(given.device))
@@ -143,6 +161,14 @@ def evaluate_command(args: list[str]) -> None:
 
 
 def demo_command(args: list[str]) -> None:
+def export_command(args: list[str]) -> None:
+    run_export(_parse(Export, "export", args))
+
+
+def review_command(args: list[str]) -> None:
+    run_review(_parse(Review, "review", args))
+
+
     run_demo(_parse(Demo, "demo", args))
 
 
@@ -186,6 +212,8 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "predict": predict_command,
     "evaluate": evaluate_command,
     "methods": methods_command,
+    "export": export_command,
+    "review": review_command,
     "data": data_command,
     "bench": bench_command,
     "table": table_command,
@@ -200,6 +228,8 @@ USAGE = """usage: unida COMMAND ...
   predict   label new images with a trained model
   evaluate  score a trained model on labelled images
   methods   list the methods, their papers and how they decide
+  export    one file with the model and its reject rule, to use without unida
+  review    name found categories and correct labels on a page, for adapt --continue
   data      check the folders of a benchmark's data set
   bench     methods × tasks × seeds of a benchmark, from one command
   table     the results as tables, laid out like the paper's

@@ -10,6 +10,9 @@
     done                written last
 
 Files are written to a temporary name and renamed, so whatever is there is whole.
+    source.csv          of a continued run: the images it learns from
+    review.json         names and labels a person gave (`unida.corrections`); every save is kept in
+    review-history/
 """
 
 import csv
@@ -51,7 +54,11 @@ class RunFolder:
     def refuse_if_taken(self, config: RunConfig, resume: bool) -> None:
         """Makes sure that the folder is free or, to be resumed, holds this very run."""
         try:
-            begun, empty = self.config.exists(), _is_empty(self.path)
+        self.categories = self.path / "categories.csv"
+        self.source = self.path / "source.csv"
+        self.review = self.path / "review.json"
+        self.review_history = self.path / "review-history"
+            begun, empty = self.config.exists(), _is_empty(self.path, self.source)
         except OSError as error:
             raise UserError(f"{self.path} cannot be used: {error.strerror}.") from None
         if resume and begun:
@@ -207,9 +214,9 @@ def csv_lines(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Itera
         text.truncate()
 
 
-def _is_empty(path: Path) -> bool:
-    """Whether a run may be put there: nothing is, or an empty folder."""
-    return not path.exists() or (path.is_dir() and not any(path.iterdir()))
+def _is_empty(path: Path, source: Path) -> bool:
+    """Whether a run may be put there: nothing is, or a folder empty but for the run's source."""
+    return not path.exists() or (path.is_dir() and all(p == source for p in path.iterdir()))
 
 
 def _step_of(line: str) -> int:

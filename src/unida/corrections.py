@@ -1,0 +1,214 @@
+"""What a person says of a run: names for found categories, and labels of single images.
+
+    review.json           the names and labels that count now
+    review-history/       one file a save, named by its time, never written over
+
+Both hold {"names": {category: name}, "labels": {path: label}}, and in "categories" a digest of the
+categories that the names were given to: found anew, category 3 may be another one.
+"""
+
+import csv
+import dataclasses
+import io
+import json
+import secrets
+import threading
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from unida.errors import UserError
+from unida.runs import RunFolder, write_text
+from unida.types import UNKNOWN
+
+LONGEST_NAME = 200
+_NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")  # control characters, half pairs, breaks of lines
+
+
+@dataclass(frozen=True)
+class Corrections:
+    """What was said of a run.
+
+    Attributes:
+        names: of categories, by their id as text.
+        labels: of images, by their path as in predictions.csv; `unknown` is a label too.
+    """
+
+    names: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.names or self.labels)
+
+
+@dataclass(frozen=True)
+class Member:
+    """One image of a found category: its path, the category's id as text, and how sure that is."""
+
+    path: str
+    category: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What may be spoken of: the target images of a run and its categories.
+
+    Attributes:
+        run: the folder.
+        paths: of the target images.
+        members: of the categories, in the order of categories.csv.
+        digest: of the categories; empty where none were looked for.
+    """
+
+    run: RunFolder
+    paths: frozenset[str]
+    members: tuple[Member, ...]
+    digest: str
+
+    @property
+    def categories(self) -> frozenset[str]:
+        return frozenset(member.category for member in self.members)
+
+
+def read_subject(place: str | Path) -> Subject:
+    """Reads what a finished run has to be reviewed."""
+    run = RunFolder(place)
+    if not run.done.exists():
+        state = "is not finished" if run.config.exists() else "holds no run"
+        raise UserError(f"{place} {state}: only a finished run can be reviewed.")
+    paths = frozenset(row["path"] for row in _rows(run.predictions, ("path",)))
+    if not run.categories.exists():
+        return Subject(run, paths, (), "")
+    digest = blake2b(run.categories.read_bytes(), digest_size=16).hexdigest()
+    return Subject(run, paths, tuple(_members(run.categories)), digest)
+
+
+def read_saved(subject: Subject) -> tuple[Corrections, bool]:
+    """The corrections that count now, and whether names given to other categories were left out."""
+    place = subject.run.review
+    if not place.exists():
+        return Corrections(), False
+    try:
+        content = json.loads(place.read_bytes())
+        saved = checked(content, subject, known_only=False)
+        of = content.get("categories", subject.digest)
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(
+            f"{place} cannot be used ({error}): put the newest whole file of "
+            f"{subject.run.review_history} in its place."
+        ) from None
+    if of == subject.digest or not saved.names:
+        return saved, False
+    return dataclasses.replace(saved, names={}), True
+
+
+def checked(content: Any, subject: Subject, known_only: bool = True) -> Corrections:
+    """Corrections out of parsed JSON from anywhere; an empty name or label is none.
+
+    Args:
+        content: what was parsed.
+        subject: what may be spoken of.
+        known_only: refuse categories that the run does not have.
+    """
+    names, labels = (_texts(content, key) for key in ("names", "labels"))
+    for category in names if known_only else ():
+        if category not in subject.categories:
+            raise UserError(f"This run has no category {category[:20]!r}.")
+    for path in labels:
+        if path not in subject.paths:
+            raise UserError(f"No target image of this run is called {path[-LONGEST_NAME:]!r}.")
+    if UNKNOWN in names.values():
+        raise UserError(f"{UNKNOWN!r} is the word for 'none': a category cannot be called so.")
+    return Corrections(names, labels)
+
+
+class Store:
+    """Saves corrections of one run; several threads may."""
+
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.lock = threading.Lock()
+
+    def read(self) -> Corrections:
+        return read_saved(self.subject)[0]
+
+    def save(self, content: Any) -> Corrections:
+        """Checks what came and makes it the state that counts.
+
+        The file of the history is written first, so there is no state that history lacks.
+        """
+        new = checked(content, self.subject)
+        text = json.dumps(
+            dataclasses.asdict(new) | {"categories": self.subject.digest}, indent=2, sort_keys=True
+        )
+        run = self.subject.run
+        with self.lock:
+            _make_folder(run.review_history)
+            write_text(_free_name(run.review_history), text + "\n")
+            # By a name of its own: another process may serve the same run.
+            fresh = run.review.with_name(f".review-{secrets.token_hex(8)}.json")
+            write_text(fresh, text + "\n")
+            fresh.replace(run.review)
+        return new
+
+
+def _make_folder(place: Path) -> None:
+    try:
+        place.mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{place} cannot be made: {error.strerror}.") from None
+
+
+def _free_name(folder: Path) -> Path:
+    """Sorted by name, the files of a history are in the order of their times."""
+    stamp = datetime.now(UTC).strftime("%Y-%m-%dT%H-%M-%S.%fZ")
+    return folder / f"{stamp}-{secrets.token_hex(4)}.json"
+
+
+def _texts(content: Any, key: str) -> dict[str, str]:
+    """Text to text at `key`, tidied; what is empty then is left out."""
+    values = content.get(key, {}) if isinstance(content, dict) else None
+    if not isinstance(values, dict) or not all(isinstance(v, str) for v in values.values()):
+        raise UserError(f"An object with texts in {key!r} is expected.")
+    tidied = {k: _tidy(value) for k, value in values.items()}
+    for name in tidied.values():
+        if len(name) > LONGEST_NAME:
+            raise UserError(
+                f"{name[:20]!r}… is {len(name)} characters long: {LONGEST_NAME} are the most."
+            )
+    return {k: name for k, name in tidied.items() if name}
+
+
+def _tidy(text: str) -> str:
+    """One line without control characters; one way to write what looks the same."""
+    plain = "".join(" " if unicodedata.category(c) in _NOT_IN_NAMES else c for c in text)
+    name = unicodedata.normalize("NFC", " ".join(plain.split()))
+    return UNKNOWN if name.casefold() == UNKNOWN else name
+
+
+def _members(place: Path) -> Iterable[Member]:
+    for row in _rows(place, ("path", "category", "confidence")):
+        if row["category"]:
+            try:
+                yield Member(row["path"], row["category"], float(row["confidence"]))
+            except ValueError:
+                raise UserError(
+                    f"{place} gives {row['path']} the confidence {row['confidence']!r}: run "
+                    "`unida discover` again."
+                ) from None
+
+
+def _rows(place: Path, columns: tuple[str, ...]) -> list[Mapping[str, str]]:
+    try:
+        text = place.read_bytes().decode("utf-8", "surrogateescape")
+        rows: list[Mapping[str, str]] = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (OSError, csv.Error) as error:
+        raise UserError(f"{place} cannot be read: {error}.") from None
+    if any(row.get(column) is None for row in rows for column in columns):
+        raise UserError(f"{place} is not whole: it needs the columns {', '.join(columns)}.")
+    return rows

@@ -1,0 +1,212 @@
+"""The loop: adapt, find what was unknown, name it, and adapt again with the name known."""
+
+import http.client
+import json
+import shutil
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+import unida
+from tests.images import read_csv
+from tests.tasks import Task
+from unida.adaptation import run_adaptation
+from unida.cli import main
+from unida.continuation import Said, joined
+from unida.corrections import Corrections, Member, Store, read_subject
+from unida.errors import UserError
+from unida.models.backbone import build_backbone
+from unida.review import serving
+from unida.runs import to_csv, write_text
+
+Capture = pytest.CaptureFixture[str]
+
+
+def write_categories(run: Path, members: dict[str, tuple[str, float]]) -> None:
+    rows = [(path, category, str(sure)) for path, (category, sure) in members.items()]
+    write_text(run / "categories.csv", to_csv(("path", "category", "confidence"), rows))
+
+
+def images(digits: Task, digit: int) -> list[str]:
+    return sorted(map(str, (digits.target / str(digit)).glob("*.png")))
+
+
+@pytest.fixture(scope="module")
+def finished(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("loop") / "run"
+    run_adaptation(digits.config(out, method="source_only", steps=5))
+    return out
+
+
+@pytest.fixture
+def run(digits: Task, finished: Path, out: Path) -> Path:
+    """A finished run whose strangers were sorted: the eights are category 1, the nines 2.
+
+    All but one of the eights are sure.
+    """
+    shutil.copytree(finished, out)
+    (unsure, *eights), nines = images(digits, 8), images(digits, 9)
+    sorted_out = dict.fromkeys(eights, ("1", 0.9)) | {unsure: ("1", 0.2)}
+    write_categories(out, sorted_out | dict.fromkeys(nines, ("2", 0.8)))
+    (out / "report.html").write_text("<!doctype html>")
+    return out
+
+
+def save(run: Path, content: Any) -> None:
+    """Through a server, as the page does."""
+    with serving(Store(read_subject(run)), run / "report.html") as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        with closing(http.client.HTTPConnection("127.0.0.1", server.server_port)) as connection:
+            headers = {"Content-Type": "application/json"}
+            body = json.dumps(content)
+            connection.request("POST", f"/save?token={server.token}", body, headers)
+            answer = connection.getresponse()
+            assert answer.status == 200, answer.read()
+        server.shutdown()
+        thread.join()
+
+
+def test_a_named_category_is_a_known_class_of_the_next_run(
+    digits: Task, run: Path, tmp_path: Path, capfd: Capture
+) -> None:
+    new, nine, two = tmp_path / "new", images(digits, 9)[0], images(digits, 2)[0]
+    save(run, {"names": {"1": "eight"}, "labels": {nine: "nine", two: "2"}})
+    command = ["adapt", "--continue", str(run), "--out", str(new)]
+    assert main([*command, "--steps", "80", "--batch", "16"]) == 0
+    said = capfd.readouterr().err
+    assert "64 source images; learned from as well: 15 as 'eight' (new), 1 as '2', 1 as " in said
+
+    source = read_csv(new / "source.csv")
+    assert len(source) == 64 + 15 + 2
+    assert images(digits, 8)[0] not in [row["path"] for row in source]  # it was not sure
+    config = json.loads((new / "config.json").read_text())["run"]
+    assert config["source"] == str(new / "source.csv")
+    assert (config["image_size"], config["steps"]) == (16, 80)  # as before, and as asked for
+
+    model = unida.load(new, "cpu")
+    assert model.classes == ("0", "1", "2", "3", "eight", "nine")
+    rows = read_csv(new / "predictions.csv")
+    assert [row["path"] for row in rows] == sorted(map(str, digits.target.rglob("*.png")))
+    eights = model.score([Path(path) for path in images(digits, 8)])[1].probs.argmax(1)
+    assert (eights == model.classes.index("eight")).mean() > 0.8
+    assert "eight" in {row["label"] for row in rows}
+
+
+def test_a_continued_run_can_be_continued_and_resumed(
+    digits: Task, run: Path, tmp_path: Path, capfd: Capture
+) -> None:
+    """What was learned in one round stays known in the next, unless it is corrected."""
+    second, third = tmp_path / "second", tmp_path / "third"
+    save(run, {"names": {"1": "eight"}})
+    assert main(["adapt", "--continue", str(run), "--out", str(second)]) == 0
+    assert main(["adapt", "--out", str(second), "--resume"]) == 0
+    assert "finished already" in capfd.readouterr().err
+
+    wrong = images(digits, 8)[3]
+    write_categories(second, dict.fromkeys(images(digits, 9), ("1", 1.0)))
+    save(second, {"names": {"1": "nine"}, "labels": {wrong: "unknown"}})
+    assert main(["adapt", "--continue", str(second), "--out", str(third)]) == 0
+    assert unida.load(third, "cpu").classes == ("0", "1", "2", "3", "eight", "nine")
+    known = {row["path"]: row["label"] for row in read_csv(third / "source.csv")}
+    assert wrong not in known
+    assert sum(label == "eight" for label in known.values()) == 14
+
+
+def test_it_starts_from_the_trained_backbone(run: Path, tmp_path: Path) -> None:
+    new = tmp_path / "new"
+    save(run, {"names": {"1": "eight"}})
+    lazy = ["--steps", "1", "--backbone-lr", "0"]
+    assert main(["adapt", "--continue", str(run), "--out", str(new), *lazy]) == 0
+    before, after = (load_file(folder / "model.safetensors") for folder in (run, new))
+    names = [name for name in before if name.startswith("backbone.") and name.endswith("weight")]
+    assert names
+    assert all(before[name].equal(after[name]) for name in names)
+
+
+def test_the_backbone_of_a_model_is_its_own(run: Path) -> None:
+    backbone = build_backbone("small_cnn", str(run / "model.safetensors"))
+    tensors = load_file(run / "model.safetensors")
+    assert backbone.pretrained
+    assert all(v.equal(tensors[f"backbone.{k}"]) for k, v in backbone.state_dict().items())
+    with pytest.raises(UserError, match="backbone is 'resnet18'"):
+        build_backbone("resnet18", str(run / "model.safetensors"))
+
+
+class TestRefusals:
+    def complaint(self, command: list[str], capfd: Capture) -> str:
+        capfd.readouterr()
+        assert main(["adapt", *command]) == 2
+        return capfd.readouterr().err
+
+    def test_what_stops_a_continuation_is_one_sentence(
+        self, digits: Task, run: Path, tmp_path: Path, capfd: Capture
+    ) -> None:
+        new = tmp_path / "new"
+        go = ["--continue", str(run), "--out", str(new)]
+        assert f"`unida review {run}`" in self.complaint(go, capfd)
+        save(run, {"labels": {images(digits, 8)[0]: "unknown"}})
+        assert "changes nothing" in self.complaint(go, capfd)
+        save(run, {"names": {"1": "eight"}})
+        assert "--out and --resume alone" in self.complaint([*go, "--resume"], capfd)
+        assert "--out" in self.complaint(go[:2], capfd)
+        assert "holds a finished run" in self.complaint([*go[:2], "--out", str(run)], capfd)
+        assert "min_confidence is 2.0" in self.complaint([*go, "--min-confidence", "2"], capfd)
+        assert "changes nothing" in self.complaint([*go, "--min-confidence", "0.95"], capfd)
+        nowhere = ["--continue", str(tmp_path / "nowhere"), "--out", str(new)]
+        assert "is not the config.json of a run" in self.complaint(nowhere, capfd)
+        assert not new.exists()
+        assert "weights" in self.complaint([*go, "--weights", "gone.safetensors"], capfd)
+        assert not list(new.iterdir())  # free for the next attempt
+        write_categories(run, {images(digits, 8)[0]: ("1", 1.0)})
+        assert "found anew" in self.complaint(go, capfd)
+
+    def test_a_file_of_the_users_is_not_written_over(
+        self, run: Path, tmp_path: Path, capfd: Capture
+    ) -> None:
+        save(run, {"names": {"1": "eight"}})
+        (tmp_path / "new").mkdir()
+        own = tmp_path / "new" / "source.csv"
+        own.write_text("path,label\n")
+        go = ["--continue", str(run), "--out", str(own.parent)]
+        assert "is there already" in self.complaint(go, capfd)
+        assert own.read_text() == "path,label\n"
+
+
+class TestJoined:
+    """What becomes of the source, without training."""
+
+    OLD = {"/s/a.png": "cat", "/s/b.png": "caf\u0065\u0301"}  # noqa: RUF012 - only read
+    MEMBERS = (
+        Member("/t/1.png", "1", 0.9),
+        Member("/t/2.png", "1", 0.3),
+        Member("/t/3.png", "2", 0.9),
+        Member("/s/a.png", "2", 0.9),
+    )
+
+    def after(self, names: dict[str, str], labels: dict[str, str]) -> dict[str, str]:
+        new = joined(self.OLD, Said(Path("run"), Corrections(names, labels), self.MEMBERS), 0.5)
+        return {path: label for path, label in new.items() if self.OLD.get(path) != label}
+
+    def test_two_categories_of_one_name_are_one_class(self) -> None:
+        more = self.after({"1": "fox", "2": "fox"}, {})
+        assert more == {"/t/1.png": "fox", "/t/3.png": "fox"}  # /s/a.png has a label already
+
+    def test_a_known_name_adds_to_that_class_however_it_is_encoded(self) -> None:
+        assert self.after({"1": "caf\u00e9"}, {}) == {"/t/1.png": "caf\u0065\u0301"}
+
+    def test_a_corrected_label_wins_over_everything(self) -> None:
+        labels = {"/t/1.png": "dog", "/t/2.png": "fox", "/s/a.png": "dog"}
+        assert self.after({"1": "fox"}, labels) == labels
+
+    def test_unknown_takes_an_image_out(self) -> None:
+        assert self.after({"1": "fox", "2": "elk"}, {"/t/1.png": "unknown"}) == {"/t/3.png": "elk"}
+
+    def test_names_that_differ_in_case_are_refused(self) -> None:
+        for names in ({"1": "Cat"}, {"1": "fox", "2": "Fox"}):
+            with pytest.raises(UserError, match="differ only in case"):
+                self.after(names, {})
