@@ -31,8 +31,8 @@ from unida.errors import UserError
 from unida.methods import METHODS
 from unida.model import load
 from unida.reject import in_words
-from unida.runs import RunFolder, prediction_lines, to_bytes, write_lines, write_text
 from unida.review import Review, run_review
+from unida.runs import RunFolder, prediction_lines, to_bytes, write_lines, write_text
 
 T = TypeVar("T")
 
@@ -46,12 +46,12 @@ class Adapt(RunConfig):
 
     resume: bool = False
     """Go on with the unfinished run in --out; settings left out are taken from it."""
-
     continue_: Annotated[Path | None, tyro.conf.arg(name="continue", metavar="RUN")] = None
     """Train again with what `unida review RUN` saved: named categories become known classes.
     Options left out are taken from RUN, whose trained backbone is started from."""
     min_confidence: float = 0.5
     """With --continue: images less sure to be in their category are not learned from."""
+
     def __post_init__(self) -> None:
         """Nothing is checked while parsing: a bad value is answered in one sentence later."""
 
@@ -102,10 +102,10 @@ class Methods:
 
 def adapt_command(args: list[str]) -> None:
     given = _parse(Adapt, "adapt", args)
-    config = _run_config(given)
     if given.continue_:
         _continue(given.continue_, args)
         return
+    config = _run_config(given)
     if given.resume and RunFolder(given.out).config.exists():
         stored = load_config(RunFolder(given.out).config)
         default = Adapt(**dataclasses.asdict(stored))
@@ -113,7 +113,6 @@ def adapt_command(args: list[str]) -> None:
     run_adaptation(config, resume=given.resume)
 
 
-def predict_command(args: list[str]) -> None:
 def _continue(run: Path, args: list[str]) -> None:
     begun = next_config(run)
     given = _parse(Adapt, "adapt", args, Adapt(**dataclasses.asdict(begun)))
@@ -122,6 +121,7 @@ def _continue(run: Path, args: list[str]) -> None:
     run_continuation(run, fitted(_run_config(given), begun), given.min_confidence)
 
 
+def predict_command(args: list[str]) -> None:
     given = _parse(Predict, "predict", args)
     skipped: list[Skipped] = []
     team.join(pick_device(given.device))
@@ -160,7 +160,6 @@ def evaluate_command(args: list[str]) -> None:
         say(f"left out: {bad.path} ({bad.reason})")
 
 
-def demo_command(args: list[str]) -> None:
 def export_command(args: list[str]) -> None:
     run_export(_parse(Export, "export", args))
 
@@ -169,6 +168,7 @@ def review_command(args: list[str]) -> None:
     run_review(_parse(Review, "review", args))
 
 
+def demo_command(args: list[str]) -> None:
     run_demo(_parse(Demo, "demo", args))
 
 
@@ -211,9 +211,9 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "adapt": adapt_command,
     "predict": predict_command,
     "evaluate": evaluate_command,
-    "methods": methods_command,
     "export": export_command,
     "review": review_command,
+    "methods": methods_command,
     "data": data_command,
     "bench": bench_command,
     "table": table_command,
@@ -227,9 +227,9 @@ USAGE = """usage: unida COMMAND ...
   adapt     labelled source and unlabelled target images in, a model and labels out
   predict   label new images with a trained model
   evaluate  score a trained model on labelled images
-  methods   list the methods, their papers and how they decide
   export    one file with the model and its reject rule, to use without unida
   review    name found categories and correct labels on a page, for adapt --continue
+  methods   list the methods, their papers and how they decide
   data      check the folders of a benchmark's data set
   bench     methods × tasks × seeds of a benchmark, from one command
   table     the results as tables, laid out like the paper's

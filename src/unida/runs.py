@@ -8,11 +8,11 @@
     atlas.npz           features of the images in few dimensions, for maps and categories
     skipped.csv         images left out, and why
     done                written last
-
-Files are written to a temporary name and renamed, so whatever is there is whole.
     source.csv          of a continued run: the images it learns from
     review.json         names and labels a person gave (`unida.corrections`); every save is kept in
     review-history/
+
+Files are written to a temporary name and renamed, so whatever is there is whole.
 """
 
 import csv
@@ -50,14 +50,14 @@ class RunFolder:
         self.skipped = self.path / "skipped.csv"
         self.evaluation = self.path / "evaluation.json"
         self.done = self.path / "done"
-
-    def refuse_if_taken(self, config: RunConfig, resume: bool) -> None:
-        """Makes sure that the folder is free or, to be resumed, holds this very run."""
-        try:
         self.categories = self.path / "categories.csv"
         self.source = self.path / "source.csv"
         self.review = self.path / "review.json"
         self.review_history = self.path / "review-history"
+
+    def refuse_if_taken(self, config: RunConfig, resume: bool) -> None:
+        """Makes sure that the folder is free or, to be resumed, holds this very run."""
+        try:
             begun, empty = self.config.exists(), _is_empty(self.path, self.source)
         except OSError as error:
             raise UserError(f"{self.path} cannot be used: {error.strerror}.") from None
