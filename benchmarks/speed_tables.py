@@ -1,0 +1,85 @@
+"""All measurements of speed in one page, benchmarks/speed/README.md, from the JSON beside it.
+
+python benchmarks/speed_tables.py
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent / "speed"
+
+ABOUT = {
+    "step": "Images a second of (a) the bare network step and (b) our full training step",
+    "waiting": "From files to the first step; waiting for data; memory",
+    "frozen": "Heads on stored embeddings",
+    "scale": "How cost grows: slope on log–log axes, 1 is proportional",
+    "against": "The same data, another training loop",
+}
+"""Benchmarks in the order of the page, each with its title."""
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "step": (
+        "method",
+        "backbone",
+        "batch",
+        "precision",
+        "mode",
+        "bare_images_per_second",
+        "full_images_per_second",
+        "full_over_bare",
+    ),
+    "waiting": (
+        "mode",
+        "first_start_s",
+        "second_start_s",
+        "first_over_second_start",
+        "step_ms",
+        "step_over_fixed",
+        "waiting_share",
+        "own_above_start_mib",
+        "growth_mib",
+    ),
+    "frozen": ("table", "method", "variant", "steps", "seconds", "ms_per_step", "fastest_ms"),
+    "scale": ("axis", "name", "slope", "at", "ms", "MiB"),
+    "against": ("who", "batch", "steps_per_second", "images_per_second", "over_theirs"),
+}
+
+
+def page() -> str:
+    lines = ["# Speed", "", "Made by `python benchmarks/speed_tables.py` from the JSON files here."]
+    for name, title in ABOUT.items():
+        contents = [(file, json.loads(file.read_text())) for file in sorted(FOLDER.glob("*.json"))]
+        ours = [(file, content) for file, content in contents if content["benchmark"] == name]
+        lines += ["", f"## {title}"] if ours else []
+        for file, content in ours:
+            lines += ["", _where(file, content), "", *_table(content["results"], COLUMNS[name])]
+    return "\n".join(lines) + "\n"
+
+
+def _where(file: Path, content: dict[str, Any]) -> str:
+    m = content["machine"]
+    command = f"`benchmarks/{content['benchmark']}.py`"
+    return (
+        f"{command} on {m['device']}, {m['cores']} cores, torch {m['torch']}, commit "
+        f"{m['commit']}; settings in [{file.name}]({file.name})."
+    )
+
+
+def _table(rows: list[dict[str, Any]], wanted: tuple[str, ...]) -> list[str]:
+    columns = [name for name in wanted if any(row.get(name) is not None for row in rows)]
+    head = " | ".join(name.replace("_", " ") for name in columns)
+    lines = [f"| {head} |", "|" + "---|" * len(columns)]
+    return lines + [f"| {' | '.join(_cell(row.get(name)) for name in columns)} |" for row in rows]
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return str(value)
+
+
+if __name__ == "__main__":
+    (FOLDER / "README.md").write_text(page())
