@@ -28,6 +28,7 @@ from unida.data.samples import Skipped
 from unida.demo import Demo, run_demo
 from unida.devices import pick_device
 from unida.errors import UserError
+from unida.export import Export, run_export
 from unida.methods import METHODS
 from unida.model import load
 from unida.reject import in_words

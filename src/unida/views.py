@@ -75,7 +75,7 @@ def make_view(
     Returns:
         Float (B, 3, size, size) in [0, 1]; or one embedding of each image, (B, D).
     """
-    first, n = place or (0, len(images))
+    first, n = place or (0, images.shape[0])  # len() would fix the size of an exported batch
 
     def uniform(rows: int) -> Tensor:
         return torch.rand(rows, n, generator=draws)[:, first : first + len(images)]
@@ -95,11 +95,12 @@ def make_view(
 
 
 def _stored(view: View, embeddings: Tensor, u: Tensor) -> Tensor:
-    """The plain view's embedding, or that of any of the augmented views."""
+    """The plain view's embedding, or that of any of the augmented views, if there are some."""
     if view == PLAIN:
         return embeddings[:, 0]
     n, variants = embeddings.shape[:2]
-    picked = send(1 + (u * (variants - 1)).long(), embeddings.device)
+    first = min(1, variants - 1)
+    picked = send(first + (u * (variants - first)).long(), embeddings.device)
     return embeddings[torch.arange(n, device=embeddings.device), picked]
 
 

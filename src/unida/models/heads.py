@@ -27,7 +27,7 @@ class Projection(nn.Sequential):
         What comes out is what one forward a batch would give, with each weight read once.
         """
         before, norm, leaky, after = self
-        parts = torch.split(before(torch.cat(batches)), [len(batch) for batch in batches])
+        parts = torch.split(before(torch.cat(batches)), [batch.shape[0] for batch in batches])
         z: Tensor = after(leaky(torch.cat([norm(part) for part in parts])))
         return z
 

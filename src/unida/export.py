@@ -1,0 +1,184 @@
+"""A trained model as one file that runs without this package: pixels in, verdicts out.
+
+Inside the file are the plain view, the network and the reject rule; outside stays only what turns
+a file into pixels: decoding, turning upright and squeezing to a square.
+"""
+
+import importlib.util
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal
+
+import torch
+import tyro
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.fx import GraphModule
+
+from unida import __version__
+from unida.console import say
+from unida.errors import UserError
+from unida.model import Model, load
+from unida.reject import Rule
+from unida.runs import RunFolder, write_file
+from unida.types import UNKNOWN
+from unida.views import PLAIN, make_view
+
+Format = Literal["onnx", "torch"]
+
+SUFFIXES: dict[Format, str] = {"onnx": ".onnx", "torch": ".pt2"}
+OUTPUTS = ("label", "probabilities", "unknown_score")
+ABOUT = "unida.json"
+"""Name of the description inside a torch file; an ONNX file has it as metadata."""
+
+ONNX_LIMIT = 2**31 - 2**24
+"""Bytes of weights one ONNX file can hold, with room for the graph."""
+
+
+@dataclass(frozen=True)
+class Export:
+    """Writes a trained model as one file that runs without unida.
+
+    Pixels go in; labels, probabilities and unknown scores come out.
+
+    Example: unida export runs/first --format onnx --to model.onnx
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a finished run, or a model.safetensors."""
+    format: Format = "onnx"
+    """onnx for onnxruntime and its relatives, torch for plain PyTorch (torch.export)."""
+    to: Path | None = None
+    """File to write; by default model.onnx or model.pt2 beside the model."""
+    reject: str | None = None
+    """Reject rule inside; by default the run's."""
+
+
+class Deployed(nn.Module):
+    """What the file holds: uint8 images (B, S, S, 3) → the three `OUTPUTS`, by name.
+
+    `label` is the number of a known class or, from the threshold on, the number of classes.
+    """
+
+    threshold: Tensor
+
+    def __init__(self, model: Model, rule: Rule) -> None:
+        super().__init__()
+        self.method, self.image_size = model.method, model.image_size
+        # In double precision, as `Rule.is_unknown` compares.
+        self.register_buffer("threshold", torch.tensor(rule.threshold, dtype=torch.float64))
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        pixels = images.permute(0, 3, 1, 2)
+        said = self.method.predict(make_view(PLAIN, pixels, self.image_size, torch.Generator()))
+        known = said.unknown_score.double() < self.threshold
+        label = torch.where(known, said.probs.argmax(1), said.probs.shape[1])
+        return dict(zip(OUTPUTS, (label, said.probs, said.unknown_score), strict=True))
+
+
+def run_export(export: Export) -> Path:
+    """Writes the file that a command asks for and says where it is."""
+    folder = RunFolder(export.run)
+    beside = folder.model if folder.path.is_dir() else folder.path
+    to = export.to or beside.with_suffix(SUFFIXES[export.format])
+    rule = export_model(load(export.run, "cpu"), to, export.format, export.reject)
+    say(f"{to} holds the model and the reject rule {rule.name}.")
+    return to
+
+
+def export_model(model: Model, to: Path, kind: Format = "onnx", reject: str | None = None) -> Rule:
+    """Writes a model as one file.
+
+    Args:
+        model: on the CPU.
+        to: a file; one that is there is written over.
+        kind: `onnx`, or `torch` for a program of torch.export.
+        reject: the rule inside, by name; by default the model's.
+
+    Returns:
+        The rule inside.
+    """
+    if model.method.about.transductive:
+        raise UserError(
+            f"{model.method_name} judges a set of images as a whole (it is transductive): a file "
+            "that judges images batch by batch would give other labels, so there is none."
+        )
+    if model.method.backbone.is_given:
+        raise UserError("The model was trained on features: there is no network for images in it.")
+    rule = model.rule(reject)
+    about = describe(model, rule)
+    with _quiet():
+        program = _program(Deployed(model, rule), model.pixel_size)
+        write_file(to, _as_onnx(program, about) if kind == "onnx" else _as_torch(program, about))
+    return rule
+
+
+def describe(model: Model, rule: Rule) -> dict[str, Any]:
+    """What a user of the file has to know, stored in it."""
+    size = model.pixel_size
+    return {
+        "labels": [*model.classes, UNKNOWN],
+        "size": size,
+        "input": f"images: uint8 RGB (batch, {size}, {size}, 3), upright, squeezed to a square "
+        "with bilinear resampling as Pillow does it",
+        "method": model.method_name,
+        "rule": rule.name,
+        "threshold": rule.threshold,
+        "note": rule.note,
+        "unida": __version__,
+    }
+
+
+def _program(deployed: Deployed, size: int) -> ExportedProgram:
+    """The computation by itself, for any number of images."""
+    some = torch.zeros(2, size, size, 3, dtype=torch.uint8)
+    shapes = {"images": {0: Dim("batch", min=1)}}
+    with torch.no_grad():
+        program = torch.export.export(deployed.eval(), (some,), dynamic_shapes=shapes)
+    parts = (part for part in program.graph_module.modules() if isinstance(part, GraphModule))
+    for node in (node for part in parts for node in part.graph.nodes):
+        node.meta.pop("stack_trace", None)  # folders of this machine are nobody's business
+    return program
+
+
+def _as_torch(program: ExportedProgram, about: dict[str, Any]) -> Callable[[BinaryIO], None]:
+    extra = {ABOUT: json.dumps(about, indent=2)}
+    return lambda file: torch.export.save(program, file, extra_files=extra)
+
+
+def _as_onnx(program: ExportedProgram, about: dict[str, Any]) -> Callable[[BinaryIO], int]:
+    if importlib.util.find_spec("onnxscript") is None:
+        raise UserError("ONNX files are written with onnxscript: pip install 'unida[export]'.")
+    tensors = program.state_dict.values()
+    if sum(t.numel() * t.element_size() for t in tensors) > ONNX_LIMIT:
+        raise UserError("The model is too large for one ONNX file (2 GB): use --format torch.")
+    made = torch.onnx.export(
+        program,
+        input_names=["images"],
+        output_names=list(OUTPUTS),
+        dynamic_shapes={"images": {0: "batch"}},  # only the name is taken: the program has them
+        external_data=False,
+        verbose=False,
+    )
+    assert made is not None
+    words = {name: v if isinstance(v, str) else json.dumps(v) for name, v in about.items()}
+    made.model.metadata_props.update(words)
+    content = made.model_proto.SerializeToString()
+    return lambda file: file.write(content)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Torch's exporter talks about packages that nobody needs here."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+    log.setLevel(level)

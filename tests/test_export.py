@@ -1,0 +1,332 @@
+"""A deployed file says what the model says: in PyTorch, in onnxruntime, without this package."""
+
+import ast
+import dataclasses
+import json
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from tests.images import read_csv
+from tests.methods.toys import build
+from tests.tasks import Task
+from unida import __version__
+from unida.adaptation import run_adaptation
+from unida.cli import main
+from unida.errors import UserError
+from unida.evaluate import score_batches
+from unida.export import OUTPUTS, Deployed, Format, export_model
+from unida.methods import METHODS
+from unida.methods.source_only import SourceOnly, SourceOnlyConfig
+from unida.model import Model
+from unida.models.backbone import build_backbone, given_features
+from unida.reject import Rule
+from unida.types import Outputs, Sizes
+from unida.views import PLAIN, make_view
+
+ROOT = Path(__file__).parents[1]
+CPU = torch.device("cpu")
+CLASSES = ("ant", "bee", "wasp", "größe, „quer“")
+SMALL = {"spa": {"words": 64}}
+BATCHES = (1, 7, 192)
+
+Answers = dict[str, np.ndarray[Any, Any]]
+Capture = pytest.CaptureFixture[str]
+
+
+def wrapped(method: Any, name: str, image_size: int = 16, **more: Any) -> Model:
+    rules = {"own": Rule("own", 0.0, "a note")}
+    size = image_size + 3  # an odd margin: the middle is not a matter of luck
+    return Model(method.eval(), name, CLASSES, image_size, size, rules, "own", CPU, **more)
+
+
+@cache
+def toy(name: str) -> Model:
+    """A model with numbers in every buffer, as if trained; it calls some images unknown."""
+    method = build(name, **SMALL.get(name, {}))
+    for key, buffer in method.named_buffers():
+        place = key.rpartition(".")[2]
+        if place == "k":
+            buffer.fill_(12)  # clusters in use
+        elif place == "match":
+            buffer.copy_(torch.arange(len(buffer)) % 8 - 4)  # every second of them a class
+        elif buffer.is_floating_point() and not key.startswith("backbone.") and "run" not in key:
+            buffer.copy_(torch.rand(buffer.shape))
+    return lively(wrapped(method, name))
+
+
+@torch.no_grad()
+def lively(model: Model) -> Model:
+    """Batch norms have seen the pictures, and the threshold lies in a wide gap between scores."""
+    norms = [m for m in model.method.modules() if isinstance(m, _BatchNorm)]
+    for norm in norms:
+        norm.momentum = 1.0
+    images = pictures(model).permute(0, 3, 1, 2)
+    model.method.train().predict(make_view(PLAIN, images, model.image_size, torch.Generator()))
+    scores = np.sort(ours(model)["unknown_score"])[50:150]
+    widest = np.diff(scores).argmax()
+    middle = float(scores[widest : widest + 2].mean())
+    return dataclasses.replace(model, rules={"own": Rule("own", middle, "a note")})
+
+
+def pictures(model: Model, n: int = sum(BATCHES)) -> torch.Tensor:
+    """Images of noise that differ in brightness and colour."""
+    draws = torch.Generator().manual_seed(3)
+    side = model.pixel_size
+    grain = torch.rand(n, side, side, 3, generator=draws)
+    tint = torch.rand(n, 1, 1, 3, generator=draws)
+    return (255 * grain * tint).to(torch.uint8)
+
+
+def ours(model: Model, reject: str | None = None) -> Answers:
+    """What `Model.predict` builds on, of all pictures at once."""
+    images = pictures(model).permute(0, 3, 1, 2)
+    scored = score_batches(model.method, [images], len(images), model.image_size, CPU)
+    unknown = model.rule(reject).is_unknown(scored.unknown_score)
+    label = np.where(unknown, len(model.classes), scored.probs.argmax(1))
+    return dict(zip(OUTPUTS, (label, scored.probs, scored.unknown_score), strict=True))
+
+
+def in_batches(model: Model, answer: Callable[[torch.Tensor], Answers]) -> Answers:
+    parts = [answer(part) for part in pictures(model).split(BATCHES)]
+    return {name: np.concatenate([part[name] for part in parts]) for name in OUTPUTS}
+
+
+def by_onnx(model: Model, to: Path) -> Answers:
+    session = onnxruntime.InferenceSession(to)
+
+    def answer(images: torch.Tensor) -> Answers:
+        found = session.run(None, {"images": images.numpy()})
+        return dict(zip([o.name for o in session.get_outputs()], found, strict=True))
+
+    return in_batches(model, answer)
+
+
+def by_torch(model: Model, to: Path) -> Answers:
+    program = torch.export.load(to).module()
+    with torch.inference_mode():
+        return in_batches(model, lambda x: {k: v.numpy() for k, v in program(x).items()})
+
+
+READERS: dict[Format, Callable[[Model, Path], Answers]] = {"onnx": by_onnx, "torch": by_torch}
+
+
+def assert_same(theirs: Answers, expected: Answers) -> None:
+    assert list(theirs["label"]) == list(expected["label"])
+    for name in ("probabilities", "unknown_score"):
+        np.testing.assert_allclose(theirs[name], expected[name], rtol=0, atol=1e-4)
+    assert theirs["label"].dtype == np.int64
+    assert theirs["probabilities"].dtype == theirs["unknown_score"].dtype == np.float32
+
+
+def assert_both_files_agree(model: Model, folder: Path) -> None:
+    expected = ours(model)
+    known = set(expected["label"]) - {len(CLASSES)}
+    assert len(known) > 1
+    assert len(CLASSES) in expected["label"]
+    for kind, read in READERS.items():
+        export_model(model, folder / kind, kind)
+        assert_same(read(model, folder / kind), expected)
+
+
+SIZES = Sizes(n_classes=4, n_source=40, n_target=24, batch=6, steps=8)
+
+
+@pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.about.transductive])
+def test_both_files_say_what_the_model_says(name: str, tmp_path: Path) -> None:
+    assert_both_files_agree(toy(name), tmp_path)
+
+
+def test_a_resnet_says_the_same(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    method = SourceOnly(SourceOnlyConfig(), build_backbone("resnet18", "none"), SIZES)
+    assert_both_files_agree(lively(wrapped(method, "source_only", 32)), tmp_path)
+
+
+def test_a_model_of_transformers_says_the_same(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    shape = {"image_size": 32, "hidden_size": 24, "intermediate_size": 24, "patch_size": 8}
+    depth = {"num_hidden_layers": 2, "num_attention_heads": 3, "initializer_range": 0.5}
+    config = transformers.ViTConfig(**depth, **shape)
+    torch.manual_seed(0)
+    transformers.ViTModel(config).save_pretrained(tmp_path / "vit")
+    method = SourceOnly(SourceOnlyConfig(), build_backbone(f"hf:{tmp_path / 'vit'}", None), SIZES)
+    assert_both_files_agree(lively(wrapped(method, "source_only", 16)), tmp_path)
+
+
+class TestTheFile:
+    def test_what_is_in_it_is_written_in_it(self, tmp_path: Path) -> None:
+        model = toy("san")
+        rule = export_model(model, tmp_path / "a.onnx")
+        session = onnxruntime.InferenceSession(tmp_path / "a.onnx")
+        about = session.get_modelmeta().custom_metadata_map
+        assert json.loads(about["labels"]) == [*CLASSES, "unknown"]
+        assert int(about["size"]) == model.pixel_size
+        assert (about["method"], about["rule"]) == ("san", rule.name)
+        assert float(about["threshold"]) == rule.threshold
+        assert about["unida"] == __version__
+        assert "(batch, 19, 19, 3)" in about["input"]
+        (images,) = session.get_inputs()
+        assert (images.name, images.type) == ("images", "tensor(uint8)")
+        assert images.shape == ["batch", 19, 19, 3]
+
+    def test_both_formats_know_the_same(self, tmp_path: Path) -> None:
+        export_model(toy("san"), tmp_path / "a.onnx")
+        export_model(toy("san"), tmp_path / "a.pt2", "torch")
+        session = onnxruntime.InferenceSession(tmp_path / "a.onnx")
+        extra = {"unida.json": ""}
+        torch.export.load(tmp_path / "a.pt2", extra_files=extra)
+        about = json.loads(extra["unida.json"])
+        words = {k: v if isinstance(v, str) else json.dumps(v) for k, v in about.items()}
+        assert words == session.get_modelmeta().custom_metadata_map
+
+    def test_it_names_no_folder_of_the_machine_it_was_made_on(self, tmp_path: Path) -> None:
+        for kind in READERS:
+            export_model(toy("san"), tmp_path / kind, kind)
+            assert str(ROOT).encode() not in (tmp_path / kind).read_bytes()
+
+    def test_a_file_that_is_there_is_written_over_and_nothing_is_left_beside(
+        self, tmp_path: Path
+    ) -> None:
+        to = tmp_path / "a.onnx"
+        to.write_text("something else")
+        export_model(toy("source_only"), to)
+        onnxruntime.InferenceSession(to)
+        assert list(tmp_path.iterdir()) == [to]
+
+
+def test_a_score_at_the_threshold_or_no_number_at_all_is_unknown() -> None:
+    """The same answer as `Rule.is_unknown`, in double precision."""
+    scores = torch.tensor([0.1, 0.1, math.nan, -1.0])
+
+    class Said(torch.nn.Module):
+        def predict(self, images: torch.Tensor) -> Any:
+            probs = torch.tensor([[0.2, 0.8]]).repeat(4, 1)
+            return Outputs(probs, scores, probs)
+
+    model: Any = dataclasses.replace(toy("source_only"), method=Said())  # type: ignore[arg-type]
+    images = torch.zeros(4, 19, 19, 3, dtype=torch.uint8)
+    for threshold in (float(scores[0]), 0.1):  # 0.1 in single precision is a little above 0.1
+        rule = Rule("own", threshold, "")
+        expected = np.where(rule.is_unknown(scores.double().numpy()), 2, 1)
+        assert Deployed(model, rule)(images)["label"].tolist() == expected.tolist()
+
+
+class TestRefusals:
+    def test_a_transductive_method_says_why_not(self, tmp_path: Path) -> None:
+        model = wrapped(build("uniot"), "uniot")
+        with pytest.raises(UserError, match="uniot judges a set of images as a whole"):
+            export_model(model, tmp_path / "a.onnx")
+        assert not list(tmp_path.iterdir())
+
+    def test_a_model_without_a_network_says_so(self, tmp_path: Path) -> None:
+        method = SourceOnly(SourceOnlyConfig(), given_features(5), SIZES)
+        with pytest.raises(UserError, match="trained on features"):
+            export_model(wrapped(method, "source_only"), tmp_path / "a.onnx")
+
+    def test_onnx_without_its_packages(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+        with pytest.raises(UserError, match=r"pip install 'unida\[export\]'"):
+            export_model(toy("source_only"), tmp_path / "a.onnx")
+
+    def test_a_model_too_large_for_one_onnx_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("unida.export.ONNX_LIMIT", 1000)
+        with pytest.raises(UserError, match="--format torch"):
+            export_model(toy("source_only"), tmp_path / "a.onnx")
+
+
+@pytest.fixture(scope="module")
+def run(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("export") / "run"
+    run_adaptation(digits.config(out, steps=60))
+    return out
+
+
+@pytest.fixture(scope="module")
+def files(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """PNG files of the task, a colour photograph on its side, and a large JPEG."""
+    folder = tmp_path_factory.mktemp("files")
+    photo = Image.effect_mandelbrot((300, 200), (-2, -1, 1, 1), 60).convert("RGB")
+    turned = Image.Exif()
+    turned[0x0112] = 6  # orientation: a quarter turn
+    photo.save(folder / "turned.jpg", exif=turned)
+    photo.resize((3000, 2000)).save(folder / "large.jpg")
+    return [*sorted(digits.target.rglob("*.png"))[::9], *sorted(folder.iterdir())]
+
+
+class TestCommand:
+    @pytest.mark.parametrize(("kind", "name"), [("onnx", "model.onnx"), ("torch", "model.pt2")])
+    def test_the_file_lies_beside_the_model_unless_it_is_named(
+        self, run: Path, tmp_path: Path, capfd: Capture, kind: str, name: str
+    ) -> None:
+        assert main(["export", str(run), "--format", kind]) == 0
+        assert capfd.readouterr().err.startswith(f"{run / name} holds the model and the reject")
+        moved = tmp_path / "moved.safetensors"
+        moved.write_bytes((run / "model.safetensors").read_bytes())
+        assert main(["export", str(moved), "--format", kind]) == 0
+        assert sorted(p.suffix for p in tmp_path.iterdir()) == sorted(
+            [".safetensors", Path(name).suffix]
+        )
+        (run / name).unlink()
+
+    def test_another_rule(self, run: Path, tmp_path: Path) -> None:
+        to = tmp_path / "own.onnx"
+        assert main(["export", str(run), "--reject", "own", "--to", str(to)]) == 0
+        about = onnxruntime.InferenceSession(to).get_modelmeta().custom_metadata_map
+        assert (about["rule"], float(about["threshold"])) == ("own", 0.0)
+
+    def test_mistakes_are_one_sentence(self, run: Path, tmp_path: Path, capfd: Capture) -> None:
+        assert main(["export", str(tmp_path / "nothing")]) == 2
+        assert "holds no run" in capfd.readouterr().err
+        assert main(["export", str(run), "--reject", "wrong"]) == 2
+        assert "reject is 'wrong'" in capfd.readouterr().err
+        assert main(["export", str(run), "--to", str(tmp_path / "no" / "folder.onnx")]) == 2
+        assert "cannot be written" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(("kind", "script"), [("onnx", "use_onnx.py"), ("torch", "use_torch.py")])
+def test_an_example_without_this_package_says_what_predict_says(
+    run: Path, files: list[Path], tmp_path: Path, kind: str, script: str
+) -> None:
+    to, labels = tmp_path / "deployed", tmp_path / "labels.csv"
+    assert main(["export", str(run), "--format", kind, "--to", str(to)]) == 0
+    assert main(["predict", str(run), *map(str, files), "--to", str(labels)]) == 0
+    # Whoever imports `unida` in the example finds this one.
+    (tmp_path / "shadow").mkdir()
+    (tmp_path / "shadow" / "unida.py").write_text("raise ImportError('not needed')\n")
+    command = [sys.executable, str(ROOT / "examples" / script), str(to), *map(str, files)]
+    env = os.environ | {"PYTHONPATH": str(tmp_path / "shadow")}
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, cwd=tmp_path, env=env
+    )
+    shown = [line.split("\t") for line in done.stdout.splitlines()]
+    expected = read_csv(labels)
+    assert [row[:2] for row in shown] == [[row["path"], row["label"]] for row in expected]
+    for row, ours in zip(shown, expected, strict=True):
+        assert float(row[2]) == pytest.approx(float(ours["confidence"]), abs=1e-4)
+
+
+@pytest.mark.parametrize("script", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.name)
+def test_an_example_is_short_and_needs_what_it_says(script: Path) -> None:
+    text = script.read_text()
+    assert len(text.splitlines()) <= 20
+    tree = ast.parse(text)
+    names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
+    names |= {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
+    assert names <= {"json", "sys", "numpy", "onnxruntime", "torch", "PIL"}
