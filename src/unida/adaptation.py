@@ -10,25 +10,26 @@ import numpy as np
 import torch
 
 from unida import team
-from unida.atlas import MOST_IMAGES, MOST_OF_SOURCE, Atlas, make_atlas
+from unida.conclusion import conclude, say_concerns
 from unida.config import RunConfig, from_mapping, parse_settings, to_settings
 from unida.console import display, say
 from unida.data.domain import Domain, load_domains
-from unida.data.pixels import ArrayStore
+from unida.data.holdout import hold_out
 from unida.data.samples import Samples, read_source, read_unlabelled
+from unida.data.twins import share_of_twins
 from unida.devices import pick_device, pick_dtype
 from unida.embeddings import embed
 from unida.errors import UserError, require, shorten
-from unida.evaluate import score_images
 from unida.methods import METHODS, Method
-from unida.model import Model, load, to_predictions
+from unida.model import Model, load
 from unida.models.backbone import Backbone, build_backbone
-from unida.reject import RULES, fit_rules
-from unida.rows import sample
+from unida.quality import Concern, Data, count_images, warnings_of
+from unida.reject import check_rule
+from unida.report.command import report_if_possible
 from unida.runs import RunFolder
 from unida.streams import stream_seed
 from unida.train import Batches, Watch, train
-from unida.types import Scored, Sizes
+from unida.types import Sizes
 
 _PLACES = ("source", "target", "out")
 
@@ -74,42 +75,72 @@ def run_adaptation(config: RunConfig, resume: bool = False, watch: Watch | None 
     if team.is_first():
         run.refuse_if_taken(config, resume)
     samples = {"source": read_source(config.source), "target": read_unlabelled(config.target)}
-    backbone = _build_backbone(config)  # before the images: a missing file is found at once
+    backbone = make_backbone(config)  # before the images: a missing file is found at once
+    with display() as progress, team.first_on_each_machine():
+        domains = load_domains(config, device, samples, progress.decoding)
+    model = adapt_domains(config, domains["source"], domains["target"], backbone, watch)
+    if config.report:
+        report_if_possible(run)
+    return model
+
+
+def adapt_domains(
+    config: RunConfig,
+    source: Domain,
+    target: Domain,
+    backbone: Backbone,
+    watch: Watch | None = None,
+) -> Model:
+    """The same for domains that are loaded, from files or from memory.
+
+    Args:
+        config: its names checked; what it says of source and target is noted, not looked at.
+        source: labelled.
+        target: its labels, if any, are not looked at.
+        backbone: with the weights to start from; one of `given_features` goes with embeddings.
+        watch: sees the method at every checkpoint.
+    """
+    run, device = RunFolder(config.out), source.device
+    skipped = [*source.samples.skipped, *target.samples.skipped]
+    _check_classes(source.samples)
+    concerns = _look_at_data(source.samples, target.samples)
+    kept, held = hold_out(source.samples, config.holdout, config.seed)
+    method = _build_method(config, backbone, source.part(kept), target)
     with display() as progress:
-        with team.first_on_each_machine():
-            domains = load_domains(config, device, samples, progress.decoding)
-        source, target = domains["source"], domains["target"]
-        _check_classes(source.samples)
-        method = _build_method(config, backbone, source, target)
-        if config.frozen:
+        if config.frozen and not backbone.is_given:
             with team.first_on_each_machine():
                 said = progress.embedding
                 source = embed(source, backbone, method.source_views, config, said("source"))
                 target = embed(target, backbone, method.target_views, config, said("target"))
-        batches = Batches(source, target, config)
+        learned, held_out = source.part(kept), source.part(held)
+        batches = Batches(learned, target, config)
         run.begin(config, {"method": dataclasses.asdict(method.config)})
-        skipped = [s for domain in domains.values() for s in domain.samples.skipped]
         run.write_skipped(skipped)
         method.backbone.dtype = pick_dtype(config.precision, device)
         report = progress.training(config.method, config.steps)
         train(method, batches, config, device, run, report, watch)
     if skipped:
         say(f"{len(skipped)} files were left out; {run.skipped} says why.")
-    return _conclude(method, source, target, config, run)
+    return conclude(method, learned, held_out, target, config, concerns)
 
 
 def checked(config: RunConfig) -> RunConfig:
     """The configuration with names that exist and absolute paths, to be resumed from anywhere."""
     for name in _PLACES:
         require(bool(getattr(config, name)), name, "", "a path")
-    require(config.method in METHODS, "method", config.method, ", ".join(METHODS))
-    require(config.reject in RULES, "reject", config.reject, ", ".join(RULES))
-    parse_settings(METHODS[config.method].Config, config.settings, config.method)
+    check_names(config)
     source, target, out = (os.path.abspath(getattr(config, name)) for name in _PLACES)
     return dataclasses.replace(config, source=source, target=target, out=out)
 
 
-def _build_backbone(config: RunConfig) -> Backbone:
+def check_names(config: RunConfig) -> None:
+    """Method, settings and reject rule are there."""
+    require(config.method in METHODS, "method", config.method, ", ".join(METHODS))
+    check_rule(config.reject)
+    parse_settings(METHODS[config.method].Config, config.settings, config.method)
+
+
+def make_backbone(config: RunConfig) -> Backbone:
     """The initial weights follow from the seed alone."""
     torch.manual_seed(stream_seed(config.seed, "backbone"))
     return build_backbone(config.backbone, config.weights)
@@ -126,8 +157,7 @@ def _build_method(config: RunConfig, backbone: Backbone, source: Domain, target:
 
 def _check_classes(source: Samples) -> None:
     """A class all of whose images are bad cannot be learned; one image is learned, with a word."""
-    assert source.labels is not None
-    counts = np.bincount(source.labels, minlength=len(source.classes))
+    counts = count_images(source)
     lost, single = ([source.classes[k] for k in np.flatnonzero(counts == n)] for n in (0, 1))
     if lost:
         raise UserError(f"No image of class {shorten(lost)} can be read: mend or remove the class.")
@@ -135,44 +165,11 @@ def _check_classes(source: Samples) -> None:
         say(f"Warning: one image only for class {shorten(single)}; more would help.")
 
 
-def _conclude(
-    method: Method, source: Domain, target: Domain, config: RunConfig, run: RunFolder
-) -> Model:
-    """Fits the reject rules to the target's scores and writes what is left of the run."""
-    method.backbone.dtype = None  # full precision, as the stored model will predict
-    classes, mapped = source.samples.classes, len(target) <= MOST_IMAGES
-    scored = score_images(method, target.pixels, config.image_size, target.device, features=mapped)
-    model = Model(
-        method=method,
-        method_name=config.method,
-        classes=classes,
-        image_size=config.image_size,
-        pixel_size=config.pixel_size,
-        rules=fit_rules(scored.unknown_score),
-        reject=config.reject,
-        device=target.device,
-    )
-    model.save(run.model)
-    rule = model.rule()
-    run.write_predictions(to_predictions(target.samples.paths, scored, rule, classes))
-    if mapped:
-        _atlas(method, source, scored, config).save(run.atlas)
-    run.finish()
-    unknown = rule.is_unknown(scored.unknown_score).sum()
-    say(
-        f"{len(target)} target images, {unknown} of them unknown by the rule {rule.name!r} "
-        f"({rule.note}): {run.predictions}"
-    )
-    return model
-
-
-def _atlas(method: Method, source: Domain, scored: Scored, config: RunConfig) -> Atlas:
-    """Of the target as scored and a sample of the source."""
-    keep = sample(len(source), MOST_OF_SOURCE, config.seed, "atlas")
-    shown = source.pixels.get(torch.from_numpy(keep))
-    of_source = score_images(method, ArrayStore(shown), config.image_size, source.device)
-    assert source.samples.labels is not None
-    paths = tuple(source.samples.paths[i] for i in keep)
-    return make_atlas(
-        scored.features, scored.probs, of_source.features, source.samples.labels[keep], paths
-    )
+def _look_at_data(source: Samples, target: Samples) -> list[Concern]:
+    """Says what looks wrong with the images before time is spent on them."""
+    if not team.is_first():
+        return []
+    twins = share_of_twins(source.paths, target.paths)
+    concerns = warnings_of(Data(source.classes, count_images(source), len(target), twins))
+    say_concerns(concerns)
+    return concerns

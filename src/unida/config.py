@@ -22,6 +22,7 @@ Launch = Literal["auto", "eager", "captured", "compiled"]
 
 WHERE_NOT_WHAT = frozenset(
     {"source", "target", "out", "device", "launch", "cache", "cache_dir", "memory_gb", "log_every"}
+    | {"report"}
 )
 """Fields of `RunConfig` that have no say in a result: they say where things lie and happen."""
 
@@ -78,7 +79,11 @@ class RunConfig:
     (captured), or recorded after the backbone was compiled, which takes a minute at the start and
     pays in long runs. auto is captured where the method allows it."""
     reject: str = "mixture"
-    """How 'unknown' is decided in predictions.csv: see RULES in unida.reject."""
+    """How 'unknown' is decided in predictions.csv: own, mixture, source[:SHARE] or
+    threshold:VALUE; `unida methods` says what they do. `unida predict --reject` may change it."""
+    holdout: float = 0.1
+    """Share of each class's source images kept out of training, to calibrate confidence on.
+    Classes with fewer than 20 images keep all theirs; 0 keeps none out."""
     flip: bool = True
     """Mirror training images at random. Turn off where left and right differ in meaning."""
     jitter: float = 1.0
@@ -95,6 +100,8 @@ class RunConfig:
     """Steps between two lines of metrics.jsonl."""
     checkpoint_every: int = 500
     """Steps between two checkpoints."""
+    report: bool = True
+    """Write report.html, the run as a page, at the end; `unida report` makes it later."""
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch", 2), ("image_size", 8), ("log_every", 1)):
@@ -106,6 +113,7 @@ class RunConfig:
             require(0 < value < math.inf, name, value, "more than 0")
         for name in ("weight_decay", "jitter"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require(0 <= self.holdout <= 0.5, "holdout", self.holdout, "from 0 to 0.5")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
         if self.backbone_lr is not None:
             require(self.backbone_lr >= 0, "backbone_lr", self.backbone_lr, "0 or more")
@@ -189,7 +197,8 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
 def load_config(path: Path) -> RunConfig:
     """Reads the `config.json` of a run."""
     try:
-        values = dict(json.loads(path.read_text())["run"])
+        # A run from before there was `holdout` was trained on all images.
+        values = {"holdout": 0.0} | dict(json.loads(path.read_text())["run"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not the config.json of a run ({error!r}).") from None
     return from_mapping(RunConfig, values, str(path))

@@ -9,19 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from PIL import Image
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from unida import team
+from unida.calibration import confidence
 from unida.config import from_mapping
 from unida.data.decode import BadImageError, Pixels, decode_file, to_square
+from unida.data.handed import Opener, decode_opened, hand_array
 from unida.data.parallel import in_order
+from unida.data.pixels import ArrayStore
 from unida.data.samples import Skipped, read_unlabelled
 from unida.devices import pick_device
 from unida.errors import UserError, require, shorten
-from unida.evaluate import score_batches
+from unida.evaluate import score_batches, score_images
 from unida.methods import METHODS, Method
 from unida.models.backbone import rebuild_backbone
 from unida.models.weights import load_strictly, read_weights
@@ -29,10 +33,13 @@ from unida.reject import Rule, decide, pick_rule
 from unida.runs import RunFolder, write_file
 from unida.types import Prediction, Scored, Sizes
 
-FORMAT = 2
+FORMAT = 3
+READABLE = (2, 3)
+"""Formats: in 2 nothing was held out, so there is no temperature and no `known`."""
 
-OneImage = str | Path | Image.Image
-Images = Sequence[OneImage] | OneImage
+OneImage = str | Path | Image.Image | Opener
+Images = Sequence[OneImage] | OneImage | Tensor | npt.NDArray[Any]
+_Item = Path | Image.Image | Opener
 
 
 @dataclass(frozen=True)
@@ -45,9 +52,11 @@ class Model:
         classes: the known classes.
         image_size: side of what the network sees.
         pixel_size: side of what it is cut from.
-        rules: reject rules fitted to the target, by name.
+        rules: reject rules that were fitted, by the name they were asked for.
         reject: the rule used unless another is asked for.
         device: where it computes.
+        temperature: of the confidences (`unida.calibration`).
+        known: quantiles of the unknown scores of held-out source images (`unida.reject`).
     """
 
     method: Method
@@ -58,9 +67,11 @@ class Model:
     rules: dict[str, Rule]
     reject: str
     device: torch.device
+    temperature: float = 1.0
+    known: tuple[float, ...] = ()
 
     def rule(self, name: str | None = None) -> Rule:
-        return pick_rule(self.rules, name or self.reject)
+        return pick_rule(self.rules, name or self.reject, self.known)
 
     def predict(
         self,
@@ -71,13 +82,16 @@ class Model:
         """Labels images.
 
         Args:
-            images: image files, folders of images, or PIL images; one or several.
-            reject: a rule by name; by default the model's.
+            images: image files, folders of images, PIL images or functions that give one; one or
+                several. An array of images, uint8; or of their embeddings as the backbone makes
+                them, (N, D).
+            reject: a rule by name (`unida.reject.RULES`), such as `own` or `source:0.05`; by
+                default the model's.
             skipped: collects bad files; without it a bad file is an error.
         """
         rule = self.rule(reject)
         paths, scored = self.score(images, skipped, features=False)
-        return list(to_predictions(paths, scored, rule, self.classes))
+        return list(to_predictions(paths, scored, rule, self.classes, self.temperature))
 
     def score(
         self, images: Images, skipped: list[Skipped] | None = None, features: bool = True
@@ -87,7 +101,16 @@ class Model:
         Returns:
             The path of each image that could be used (None for one in memory) and its outputs.
         """
-        one = isinstance(images, str | Path | Image.Image)
+        if isinstance(images, np.ndarray):
+            images = hand_array(images).items
+        if isinstance(images, Tensor):
+            return self._score_embeddings(images, features)
+        if self.method.backbone.is_given:
+            raise UserError(
+                "This model was trained on embeddings and has no backbone: hand over embeddings, "
+                f"{self.method.backbone.out_features} numbers an image."
+            )
+        one = isinstance(images, str | Path | Image.Image) or callable(images)
         items = list(_expand([images] if one else images))  # type: ignore[list-item, arg-type]
         n, items = len(items), items[team.share(len(items))]
         if team.size() > max(n, 1):
@@ -100,11 +123,8 @@ class Model:
             reasons = shorten([f"{one.path} ({one.reason})" for one in bad], 3)
             raise UserError(f"There is no image to look at: {reasons or 'none was given'}.")
         alone = len(first) == team.size() == 1  # and so the last batch: only that is not full
-        if alone and self.method.about.transductive and (skipped is not None or not bad):
-            raise UserError(
-                f"{self.method_name} judges a set of images as a whole (it is transductive): "
-                "hand over all of them, not one."
-            )
+        if alone and (skipped is not None or not bad):
+            self._refuse_one()
         batches = itertools.chain([first], decoded)
         scored = score_batches(
             self.method, batches, len(items), self.image_size, self.device, features
@@ -116,8 +136,27 @@ class Model:
             skipped += bad
         return paths, scored
 
+    def _score_embeddings(self, rows: Tensor, features: bool) -> tuple[list[Path | None], Scored]:
+        """Of embeddings, a row an image; the backbone is not asked."""
+        width = self.method.backbone.out_features
+        fits = rows.ndim in (2, 3) and rows.shape[-1] == width and len(rows) > 0
+        require(fits, "shape of the embeddings", tuple(rows.shape), f"(N, {width})")
+        if len(rows) == 1:
+            self._refuse_one()
+        store = ArrayStore((rows if rows.ndim == 3 else rows[:, None]).float())
+        scored = score_images(self.method, store, self.image_size, self.device, features=features)
+        return [None] * len(rows), scored
+
+    def _refuse_one(self) -> None:
+        """One image, where the method cannot judge it alone."""
+        if self.method.about.transductive:
+            raise UserError(
+                f"{self.method_name} judges a set of images as a whole (it is transductive): "
+                "hand over all of them, not one."
+            )
+
     def _decoded(
-        self, items: list[Path | Image.Image], paths: list[Path | None], bad: list[Skipped]
+        self, items: list[_Item], paths: list[Path | None], bad: list[Skipped]
     ) -> Iterator[Tensor]:
         """Batches of pixels; notes the path of each image, and what is left out."""
         pixels: list[Pixels] = []
@@ -133,11 +172,13 @@ class Model:
         if pixels:
             yield torch.from_numpy(np.stack(pixels))
 
-    def _decode(self, item: Path | Image.Image) -> tuple[Path | None, Pixels] | Skipped:
+    def _decode(self, item: _Item) -> tuple[Path | None, Pixels] | Skipped:
         path = item if isinstance(item, Path) else None
         try:
             if isinstance(item, Image.Image):
                 return path, to_square(item, self.pixel_size)
+            if not isinstance(item, Path):
+                return path, decode_opened(item, self.pixel_size)
             return path, decode_file(item, self.pixel_size)
         except BadImageError as error:
             return Skipped(path or Path("an image in memory"), str(error))
@@ -155,6 +196,8 @@ class Model:
             "pixel_size": self.pixel_size,
             "reject": self.reject,
             "rules": {name: dataclasses.asdict(rule) for name, rule in self.rules.items()},
+            "temperature": self.temperature,
+            "known": self.known,
         }
         state, left_out = self.method.state_dict(), self.method.training_only
         tensors = {k: v.detach().cpu().contiguous() for k, v in state.items() if k not in left_out}
@@ -175,7 +218,7 @@ def load(run: str | Path, device: str = "auto") -> Model:
     if "unida" not in remarks:
         raise UserError(f"{path} is not a model of unida.")
     d = json.loads(remarks["unida"])
-    require(d["format"] == FORMAT, f"format of {path}", d["format"], str(FORMAT))
+    require(d["format"] in READABLE, f"format of {path}", d["format"], f"{READABLE}"[1:-1])
     cls = METHODS[d["method"]]
     backbone = rebuild_backbone(d["backbone"])
     settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
@@ -193,21 +236,28 @@ def load(run: str | Path, device: str = "auto") -> Model:
         rules={name: Rule(**rule) for name, rule in d["rules"].items()},
         reject=d["reject"],
         device=where,
+        temperature=d.get("temperature", 1.0),
+        known=tuple(d.get("known", ())),
     )
 
 
 def to_predictions(
-    paths: Sequence[Path | None], scored: Scored, rule: Rule, classes: tuple[str, ...]
+    paths: Sequence[Path | None],
+    scored: Scored,
+    rule: Rule,
+    classes: tuple[str, ...],
+    temperature: float = 1.0,
 ) -> Iterator[Prediction]:
-    """The verdicts on scored images, one at a time."""
+    """The verdicts on scored images, one at a time; confidences at that temperature."""
     labels = decide(scored.probs, scored.unknown_score, rule, classes)
-    rows = zip(paths, labels, scored.probs.max(1), scored.unknown_score, strict=True)
+    sure = confidence(scored.probs, temperature)
+    rows = zip(paths, labels, sure, scored.unknown_score, strict=True)
     return (Prediction(path, label, float(c), float(u), rule.name) for path, label, c, u in rows)
 
 
-def _expand(items: Iterable[str | Path | Image.Image]) -> Iterable[Path | Image.Image]:
+def _expand(items: Iterable[OneImage]) -> Iterable[_Item]:
     for item in items:
-        if isinstance(item, Image.Image):
+        if isinstance(item, Image.Image) or callable(item):
             yield item
         elif Path(item).is_dir():
             yield from read_unlabelled(item).paths

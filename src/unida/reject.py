@@ -1,11 +1,13 @@
 """Reject rules: from unknown scores to 'unknown', apart from training.
 
-A rule is fitted to the scores of the unlabelled target and leaves one number, a threshold, which
-is stored with the model; so a single image can be judged.
+A rule is fitted to the scores of the unlabelled target, or to those of source images that were
+held out, and leaves one number, a threshold, which is stored with the model; so a single image can
+be judged. A rule is asked for by name, some with a value: `mixture`, `source:0.05`,
+`threshold:0.3`.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +20,10 @@ from unida.types import UNKNOWN, FloatArray
 
 MOST_SCORES = MANY
 """Scores a rule is fitted to."""
+SHARE = 0.02
+"""Of the held-out source images, those the rule `source` may reject unless another is given."""
+STEPS = 200
+"""Quantiles of the held-out scores that are kept: half a per cent apart."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,8 @@ class Rule:
     """A fitted reject rule.
 
     Attributes:
-        name: the rule that is in force: `own` where another was asked for and found no ground.
+        name: the rule that is in force, with its value if it was given one: `own` where another
+            was asked for and found no ground.
         threshold: an image is unknown if its score is this or more.
         note: what the fit found, in words.
     """
@@ -74,6 +81,47 @@ def mixture(scores: FloatArray) -> Rule:
     )
 
 
+def source(known: tuple[float, ...], share: float | None = None) -> Rule:
+    """The threshold that rejects at most a share of the source images that were held out.
+
+    On the target it rejects more than that of the known classes: they look stranger there.
+
+    Args:
+        known: what `quantiles` keeps of the scores of the held-out images; may be empty.
+        share: by default `SHARE`; finer than the quantiles, it is rounded down.
+    """
+    if not known:
+        return _fall_back("no source images were held out")
+    name = "source" if share is None else f"source:{share:.10g}"
+    share = SHARE if share is None else share
+    place = math.ceil((1 - share) * (len(known) - 1) - 1e-9)
+    return Rule(
+        name,
+        float(np.nextafter(known[place], math.inf)),  # the image of that very score is accepted
+        f"at most {100 * share:.10g} % of the held-out source images are rejected",
+    )
+
+
+def quantiles(scores: FloatArray) -> tuple[float, ...]:
+    """What is kept of the scores of held-out source images, for the rule `source`, rising.
+
+    Each is the score of an image and no smaller than the quantile, so that a rule between two
+    images rejects the fewer.
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return ()
+    levels = np.linspace(0, 1, STEPS + 1)
+    return tuple(np.quantile(values, levels, method="higher").tolist())
+
+
+def threshold(known: tuple[float, ...], value: float | None) -> Rule:
+    """A threshold somebody chose, in the unit of the method's scores."""
+    assert value is not None, "see RULES: it is asked for with a value"
+    return Rule(f"threshold:{value:.10g}", value, "a fixed threshold")
+
+
 def finite(scores: FloatArray) -> FloatArray:
     """The scores that are numbers; of more than `MOST_SCORES`, a seeded sample of them."""
     values = np.asarray(scores, dtype=np.float64)
@@ -110,12 +158,81 @@ def _crossing(fit: GaussianMixture) -> float | None:
     return float(between[0]) if len(between) == 1 else None
 
 
-RULES: dict[str, Callable[[FloatArray], Rule]] = {"own": own, "mixture": mixture}
+@dataclass(frozen=True)
+class Kind:
+    """A kind of rule: it is either fitted to the target's scores, once, or made when asked for.
+
+    Attributes:
+        usage: how it is asked for.
+        about: what it does, in one plain line.
+        fit: from the target's scores.
+        make: from `quantiles` of held-out source images and the value that came with the name.
+        values: how many may come with the name, 0, 1 or both.
+    """
+
+    usage: str
+    about: str
+    fit: Callable[[FloatArray], Rule] | None = None
+    make: Callable[[tuple[float, ...], float | None], Rule] | None = None
+    values: tuple[int, ...] = (0,)
 
 
-def fit_rules(scores: FloatArray) -> dict[str, Rule]:
-    """Every rule, fitted; by the name it was asked for."""
-    return {name: fit(scores) for name, fit in RULES.items()}
+RULES: dict[str, Kind] = {
+    "own": Kind("own", "rejects what the method's paper would", fit=own),
+    "mixture": Kind(
+        "mixture", "looks for two groups in the target's scores, rejects the stranger", fit=mixture
+    ),
+    "source": Kind(
+        "source[:SHARE]",
+        "rejects at most a share of what I know: 2 % of held-out source images, or SHARE",
+        make=source,
+        values=(0, 1),
+    ),
+    "threshold": Kind(
+        "threshold:VALUE", "rejects scores of VALUE and more", make=threshold, values=(1,)
+    ),
+}
+
+
+def fit_rules(scores: FloatArray, known: tuple[float, ...] = ()) -> dict[str, Rule]:
+    """Every rule that has something to be fitted to, by the name it is asked for.
+
+    Args:
+        scores: of the target.
+        known: `quantiles` of the held-out source images' scores; without them there is no `source`.
+    """
+    rules = {name: kind.fit(scores) for name, kind in RULES.items() if kind.fit}
+    return rules | {"source": source(known)} if known else rules
+
+
+def pick_rule(rules: Mapping[str, Rule], asked: str, known: tuple[float, ...] = ()) -> Rule:
+    """The rule asked for: one that is there already, or one made now.
+
+    Args:
+        rules: by the name they were asked for.
+        asked: such as `own`, `source:0.05` or `threshold:0.3`.
+        known: see `fit_rules`.
+    """
+    name, value = check_rule(asked)
+    make = RULES[name].make
+    if asked in rules or make is None:
+        require(asked in rules, "reject", asked, ", ".join(rules))
+        return rules[asked]
+    return make(known, value)
+
+
+def check_rule(asked: str) -> tuple[str, float | None]:
+    """Name and value of the rule asked for; what is none is refused in one sentence."""
+    name, colon, text = asked.partition(":")
+    try:
+        value = float(text) if colon else None
+    except ValueError:
+        value = math.nan
+    usage = ", ".join(kind.usage for kind in RULES.values())
+    is_one = name in RULES and (value is not None) in RULES[name].values
+    require(is_one and math.isfinite(value or 0), "reject", asked, usage)
+    require(name != "source" or 0 <= (value or 0) < 1, "reject", asked, "a SHARE from 0 up to 1")
+    return name, value
 
 
 def in_words(asked: str, rule: Rule) -> str:
@@ -130,8 +247,3 @@ def decide(
     best = probs.argmax(1)
     rejected = rule.is_unknown(scores)
     return [UNKNOWN if r else classes[k] for k, r in zip(best, rejected, strict=True)]
-
-
-def pick_rule(rules: dict[str, Rule], name: str) -> Rule:
-    require(name in rules, "reject", name, ", ".join(rules))
-    return rules[name]

@@ -6,8 +6,11 @@
     model.safetensors   the trained model with its classes and reject rules
     predictions.csv     the verdict on every target image
     atlas.npz           features of the images in few dimensions, for maps and categories
+    calibration.json    how confidence was calibrated, where source images were held out
+    quality.json        label-free estimates of how good the run is, and warnings
     skipped.csv         images left out, and why
     done                written last
+    report.html         all of it as a page (`unida.report`); comes after, made anew by `unida report`
     source.csv          of a continued run: the images it learns from
     review.json         names and labels a person gave (`unida.corrections`); every save is kept in
     review-history/
@@ -47,9 +50,12 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
         self.predictions = self.path / "predictions.csv"
         self.atlas = self.path / "atlas.npz"
+        self.calibration = self.path / "calibration.json"
+        self.quality = self.path / "quality.json"
         self.skipped = self.path / "skipped.csv"
         self.evaluation = self.path / "evaluation.json"
         self.done = self.path / "done"
+        self.report = self.path / "report.html"
         self.categories = self.path / "categories.csv"
         self.source = self.path / "source.csv"
         self.review = self.path / "review.json"
@@ -127,7 +133,8 @@ class RunFolder:
 
 def differences(stored: RunConfig, given: RunConfig) -> list[str]:
     """Fields whose values differ, as 'steps=600'; a run may move, and be launched another way."""
-    values = dataclasses.asdict(stored) | {"out": given.out, "launch": given.launch}
+    here = {"out": given.out, "launch": given.launch, "report": given.report}
+    values = dataclasses.asdict(stored) | here
     return [
         f"{name}={values[name]!r}"
         for name, value in dataclasses.asdict(given).items()

@@ -68,6 +68,7 @@ def test_losses_stay_finite_and_a_run_is_complete(digits: Task, out: Path, case:
         "model.safetensors",
         "predictions.csv",
         "atlas.npz",
+        "quality.json",
         "skipped.csv",
         "done",
     }
@@ -80,7 +81,7 @@ def test_every_parameter_gets_a_gradient(digits: Task, out: Path, case: Entry) -
     samples = {"source": read_source(config.source), "target": read_unlabelled(config.target)}
     domains = load_domains(config, device, samples, lambda name: lambda done, total: None)
     source, target = domains["source"], domains["target"]
-    backbone = unida.adaptation._build_backbone(config)
+    backbone = unida.adaptation.make_backbone(config)
     built = unida.adaptation._build_method(config, backbone, source, target)
     reached: set[str] = set()
 

@@ -53,7 +53,8 @@ class Job:
     def config(self, source: Path, target: Path, out: Path) -> RunConfig:
         """The run, for a task whose files lie there."""
         entry = parse_entry(self.entry)
-        values = load_protocol(self.data).run | self.options
+        # The papers train on all source images.
+        values = {"holdout": 0.0} | load_protocol(self.data).run | self.options
         places = {"source": str(source), "target": str(target), "out": str(out)}
         config = from_mapping(RunConfig, values | places, "a run")
         return dataclasses.replace(
@@ -70,6 +71,8 @@ class Job:
     def _everything(self) -> dict[str, Any]:
         entry, protocol = parse_entry(self.entry), load_protocol(self.data)
         run = dataclasses.asdict(self.config(Path(), Path(), Path()))
+        if not run["holdout"]:
+            del run["holdout"]  # a run has the name it had before there was this option
         weights = run["weights"]
         if weights is not None and Path(weights).is_file():
             run["weights"] = _digest_of_file(weights)

@@ -208,6 +208,7 @@ def _in_few_directions(target: Features, source: Features) -> tuple[Features, Fe
 
 def _options(config: RunConfig) -> dict[str, Any]:
     left_out = WHERE_NOT_WHAT | {"method", "settings", "seed"}
+    left_out |= set() if config.holdout else {"holdout"}  # beside results from before it was there
     return {k: v for k, v in dataclasses.asdict(config).items() if k not in left_out} | {
         "weights": Path(config.weights).name if config.weights else None
     }

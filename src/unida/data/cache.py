@@ -31,6 +31,7 @@ from unida.types import IntArray
 
 _FORMAT = 1  # of the pixels; part of a content's name
 _SIGNS, _WIDTH = 3, 5  # columns of LIST.npy: size, mtime, ctime; then 16 bytes of digest
+UNREADABLE = bytes(16)
 _UNSURE = 2 * 10**9  # ns: a file system's clock may be this coarse
 _MONTH = 30 * 24 * 3600
 _OURS = re.compile(r"[0-9a-f]{32}\.(npy|kept\.npy|json|u8|f32)(\.[0-9a-f]+\.part)?")
@@ -161,11 +162,11 @@ def _sign(name: str) -> tuple[int, int, int]:
 
 
 def digest_file(name: str) -> bytes:
-    """Of the bytes in a file; zeros if it cannot be read."""
+    """Of the bytes in a file; `UNREADABLE`, zeros, if it cannot be read."""
     try:
         return _digest(Path(name).read_bytes())
     except (OSError, ValueError):
-        return bytes(16)
+        return UNREADABLE
 
 
 def _digest(content: bytes) -> bytes:

@@ -13,6 +13,7 @@ from unida.data.cache import default_cache_dir
 from unida.data.pixels import (
     ArrayStore,
     MappedStore,
+    Part,
     PixelStore,
     Progress,
     cached_bytes,
@@ -21,6 +22,7 @@ from unida.data.pixels import (
 from unida.data.pixels import load_pixels as _load_pixels
 from unida.data.samples import Samples
 from unida.devices import send
+from unida.types import IntArray
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,13 @@ class Domain:
     def images(self, index: Tensor) -> Tensor:
         """Pixels at `index`, uint8 (B, 3, S, S), on the training device."""
         return send(self.pixels.get(index), self.device)
+
+    def part(self, index: IntArray) -> "Domain":
+        """The images at `index`; all of them are this very domain."""
+        if len(index) == len(self):
+            return self
+        rows = Part(self.pixels, torch.from_numpy(index))
+        return Domain(self.samples.keep(index, ()), rows, self.device)
 
 
 def load_domains(

@@ -114,6 +114,21 @@ class StreamedStore:
         return torch.from_numpy(images)
 
 
+class Part:
+    """Some images of a store, in the order of `index`."""
+
+    key: str | None = None
+
+    def __init__(self, store: PixelStore, index: Tensor) -> None:
+        self.store, self.index = store, index
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def get(self, index: Tensor) -> Tensor:
+        return self.store.get(self.index[index.cpu()])
+
+
 def choose_cache(
     mode: CacheMode,
     bytes_needed: int,

@@ -1,0 +1,160 @@
+"""What is left of a run once its method is trained: a model, verdicts, and how good they seem."""
+
+import json
+from dataclasses import dataclass
+
+import numpy as np
+
+from unida import team
+from unida.assess import verdicts_of
+from unida.atlas import MOST_IMAGES, MOST_OF_SOURCE, make_atlas
+from unida.calibration import Calibration, calibrate
+from unida.config import RunConfig
+from unida.console import say
+from unida.data.domain import Domain
+from unida.evaluate import score_images
+from unida.methods import Method
+from unida.model import Model, to_predictions
+from unida.quality import (
+    Concern,
+    Outcome,
+    Quality,
+    count_images,
+    estimate,
+    in_words,
+    mean_recall,
+    warnings_of,
+)
+from unida.reject import fit_rules, pick_rule, quantiles
+from unida.rows import sample
+from unida.runs import RunFolder, write_text
+from unida.types import IntArray, Scored
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A domain, or some of it, and what the method says of its images."""
+
+    domain: Domain
+    scored: Scored
+
+    @property
+    def labels(self) -> IntArray:
+        assert self.domain.samples.labels is not None
+        return self.domain.samples.labels
+
+
+def conclude(
+    method: Method,
+    source: Domain,
+    held_out: Domain,
+    target: Domain,
+    config: RunConfig,
+    concerns: list[Concern],
+) -> Model:
+    """Calibrates, fits the reject rules, writes what is left of the run, and says what it is.
+
+    Args:
+        method: trained.
+        source: what it learned from.
+        held_out: source images that it did not see; maybe none.
+        target: every image of it gets a verdict.
+        config: of the run.
+        concerns: about the images, said already.
+    """
+    method.backbone.dtype = None  # full precision, as the stored model will predict
+    run, mapped = RunFolder(config.out), len(target) <= MOST_IMAGES
+    some = source.part(sample(len(source), MOST_OF_SOURCE, config.seed, "atlas"))
+    learned = _see(method, some, config, features=mapped)
+    known, strange = _see(method, held_out, config), _see(method, target, config, features=mapped)
+    calibration = calibrate(known.scored.probs, known.labels)
+    model = _model(method, known, strange, calibration, config)
+    model.save(run.model)
+    _write_verdicts(model, strange, run)
+    if calibration.images:
+        write_text(run.calibration, calibration.to_json())
+    if mapped:
+        _write_atlas(learned, strange, run)
+    say(f"Confidence: {calibration.note}.")
+    if team.is_first():
+        _judge(model, learned, known, strange, run, concerns)
+    run.finish()
+    return model
+
+
+def say_concerns(concerns: list[Concern]) -> None:
+    for concern in concerns:
+        say(f"Warning: {concern.what} {concern.advice}")
+
+
+def _see(method: Method, domain: Domain, config: RunConfig, features: bool = False) -> Seen:
+    """Looks at all images of a domain; there may be none."""
+    if len(domain):
+        size, where = config.image_size, domain.device
+        return Seen(domain, score_images(method, domain.pixels, size, where, features=features))
+    nothing = np.empty((0, method.sizes.n_classes))
+    return Seen(domain, Scored(nothing, np.empty(0), np.empty((0, 0), np.float32)))
+
+
+def _model(
+    method: Method, known: Seen, strange: Seen, calibration: Calibration, config: RunConfig
+) -> Model:
+    """The method with its reject rules and its temperature."""
+    held_out = quantiles(known.scored.unknown_score)
+    rules = fit_rules(strange.scored.unknown_score, held_out)
+    return Model(
+        method=method,
+        method_name=config.method,
+        classes=known.domain.samples.classes,
+        image_size=config.image_size,
+        pixel_size=config.pixel_size,
+        rules=rules | {config.reject: pick_rule(rules, config.reject, held_out)},
+        reject=config.reject,
+        device=strange.domain.device,
+        temperature=calibration.temperature,
+        known=held_out,
+    )
+
+
+def _write_verdicts(model: Model, target: Seen, run: RunFolder) -> None:
+    rule, paths = model.rule(), target.domain.samples.paths
+    run.write_predictions(
+        to_predictions(paths, target.scored, rule, model.classes, model.temperature)
+    )
+    unknown = rule.is_unknown(target.scored.unknown_score).sum()
+    say(
+        f"{len(paths)} target images, {unknown} of them unknown by the rule {rule.name!r} "
+        f"({rule.note}): {run.predictions}"
+    )
+
+
+def _write_atlas(source: Seen, target: Seen, run: RunFolder) -> None:
+    """Of the target and a sample of the source."""
+    atlas = make_atlas(
+        target.scored.features,
+        target.scored.probs,
+        source.scored.features,
+        source.labels,
+        source.domain.samples.paths,
+    )
+    atlas.save(run.atlas)
+
+
+def _judge(
+    model: Model, learned: Seen, known: Seen, strange: Seen, run: RunFolder, concerns: list[Concern]
+) -> None:
+    """Writes and says how good the run seems without labels, and what looks wrong."""
+    lines = map(json.loads, run.metrics.read_text().splitlines())
+    of_source, rule = known if len(known.labels) else learned, model.rule()
+    outcome = Outcome(
+        classes=model.classes,
+        counts=count_images(learned.domain.samples),
+        verdicts=verdicts_of(strange.scored, rule),
+        losses=np.array([line["loss"] for line in lines]),
+        accuracy=mean_recall(of_source.scored, of_source.labels),
+    )
+    found = estimate(strange.scored, rule, outcome, (known.scored, known.labels))
+    warnings = warnings_of(outcome)
+    write_text(run.quality, Quality(found, [*concerns, *warnings]).to_json())
+    say(f"Without labels: {in_words(found, outcome)}.")
+    say_concerns(warnings)
