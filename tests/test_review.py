@@ -224,6 +224,7 @@ class TestRefusals:
             ({"labels": {"/images/../images/a.png": "dog"}}, "No target image"),
             ({"names": {"1": "z" * (LONGEST_NAME + 1)}}, "201 characters"),
             ({"names": {"1": "Unknown"}}, "'unknown' is the word"),
+            ({"names": {"1": "zebra"}, "base": []}, "'names'"),
         ],
     )
     def test_what_does_not_speak_of_this_run(
@@ -271,6 +272,16 @@ class TestStore:
         kept = [entry["names"]["1"] for entry in history(run)]
         assert sorted(kept) == sorted(names)
         assert stored(run)["names"]["1"] == kept[-1]
+
+    def test_a_page_that_is_open_twice_loses_nothing(self, visitor: Visitor) -> None:
+        """Each page sends what it shows and what it was shown at first."""
+        base = {"names": {"1": "zebra", "2": "horse"}, "labels": {IMAGES[0]: "dog"}}
+        visitor.save(base)
+        visitor.save({"names": {"1": "quagga", "2": "horse"}, "labels": {}, "base": base})
+        labels = {IMAGES[0]: "dog", IMAGES[1]: "cat"}
+        status, state = visitor.save({"names": {"1": "zebra"}, "labels": labels, "base": base})
+        assert status == 200
+        assert state == {"names": {"1": "quagga"}, "labels": {IMAGES[1]: "cat"}}
 
     def test_a_save_that_fails_leaves_the_one_before(self, run: Path) -> None:
         store = Store(read_subject(run))

@@ -140,21 +140,42 @@ class Store:
     def save(self, content: Any) -> Corrections:
         """Checks what came and makes it the state that counts.
 
-        The file of the history is written first, so there is no state that history lacks.
+        Args:
+            content: the whole state as parsed JSON. With the state that it was made from as "base",
+                only what differs from that is changed: the page may be open twice.
         """
         new = checked(content, self.subject)
-        text = json.dumps(
-            dataclasses.asdict(new) | {"categories": self.subject.digest}, indent=2, sort_keys=True
-        )
-        run = self.subject.run
         with self.lock:
-            _make_folder(run.review_history)
-            write_text(_free_name(run.review_history), text + "\n")
-            # By a name of its own: another process may serve the same run.
-            fresh = run.review.with_name(f".review-{secrets.token_hex(8)}.json")
-            write_text(fresh, text + "\n")
-            fresh.replace(run.review)
+            if "base" in content:
+                new = merged(checked(content["base"], self.subject), new, self.read())
+            self._write(new)
         return new
+
+    def _write(self, state: Corrections) -> None:
+        """History first, so that there is no state it lacks."""
+        content = dataclasses.asdict(state) | {"categories": self.subject.digest}
+        text = json.dumps(content, indent=2, sort_keys=True) + "\n"
+        run = self.subject.run
+        _make_folder(run.review_history)
+        write_text(_free_name(run.review_history), text)
+        # By a name of its own: another process may serve the same run.
+        fresh = run.review.with_name(f".review-{secrets.token_hex(8)}.json")
+        write_text(fresh, text)
+        fresh.replace(run.review)
+
+
+def merged(base: Corrections, new: Corrections, current: Corrections) -> Corrections:
+    """The current state with what was changed from `base` to `new`."""
+    return Corrections(
+        _merged(base.names, new.names, current.names),
+        _merged(base.labels, new.labels, current.labels),
+    )
+
+
+def _merged(base: dict[str, str], new: dict[str, str], current: dict[str, str]) -> dict[str, str]:
+    changed = {key for key in base.keys() | new.keys() if base.get(key) != new.get(key)}
+    kept = {key: value for key, value in current.items() if key not in changed}
+    return kept | {key: value for key, value in new.items() if key in changed}
 
 
 def _make_folder(place: Path) -> None:

@@ -31,6 +31,7 @@ import tyro
 from unida.console import say
 from unida.corrections import Corrections, Store, read_saved, read_subject
 from unida.errors import UserError, require
+from unida.report.command import write_report
 from unida.runs import RunFolder
 
 HOST = "127.0.0.1"
@@ -270,11 +271,15 @@ class _Visit(BaseHTTPRequestHandler):
 
 
 def _page(run: RunFolder) -> Path:
-    """The report of the run, made if it is not there yet."""
-    place = run.path / "report.html"
-    if not place.exists():
-        raise UserError(f"{place} is not there: make it with `unida report {run.path}`.")
-    return place
+    """The report of the run, made anew where it does not show the categories of now."""
+    if not run.report.exists() or _is_older(run.report, run.categories):
+        say("Making the report …")
+        return write_report(run)
+    return run.report
+
+
+def _is_older(one: Path, other: Path) -> bool:
+    return other.exists() and one.stat().st_mtime_ns < other.stat().st_mtime_ns
 
 
 def _has_display() -> bool:
