@@ -90,7 +90,7 @@ def test_losses_and_gradients_are_those_of_one_process(both: tuple[Path, Path], 
         for key in a.keys() - {"steps_per_second"}:
             # Where a ReLU or a maximum is all but undecided, rounding turns the gradient: weights
             # moved by 1e-7 change its norm by 1 % within these steps, also in one process.
-            rel = 2e-2 if key == "grad_norm" else 2e-3
+            rel = 2e-2 if key == "grad_norm" and a["step"] > 1 else 2e-3
             assert b[key] == pytest.approx(a[key], rel=rel, abs=2e-4), (a["step"], key)
 
 
