@@ -24,6 +24,7 @@ from tests.methods.toys import build
 from tests.tasks import Task
 from unida import __version__
 from unida.adaptation import run_adaptation
+from unida.calibration import tempered
 from unida.cli import main
 from unida.errors import UserError
 from unida.evaluate import score_batches
@@ -96,7 +97,8 @@ def ours(model: Model, reject: str | None = None) -> Answers:
     scored = score_batches(model.method, [images], len(images), model.image_size, CPU)
     unknown = model.rule(reject).is_unknown(scored.unknown_score)
     label = np.where(unknown, len(model.classes), scored.probs.argmax(1))
-    return dict(zip(OUTPUTS, (label, scored.probs, scored.unknown_score), strict=True))
+    probs = tempered(scored.probs, model.temperature)
+    return dict(zip(OUTPUTS, (label, probs, scored.unknown_score), strict=True))
 
 
 def in_batches(model: Model, answer: Callable[[torch.Tensor], Answers]) -> Answers:
@@ -164,6 +166,13 @@ def test_a_model_of_transformers_says_the_same(tmp_path: Path) -> None:
     transformers.ViTModel(config).save_pretrained(tmp_path / "vit")
     method = SourceOnly(SourceOnlyConfig(), build_backbone(f"hf:{tmp_path / 'vit'}", None), SIZES)
     assert_both_files_agree(lively(wrapped(method, "source_only", 16)), tmp_path)
+
+
+@pytest.mark.parametrize("temperature", [0.05, 20.0])  # the ends of what is ever fitted
+def test_confidences_are_mended_as_the_model_mends_them(temperature: float, tmp_path: Path) -> None:
+    model = dataclasses.replace(toy("source_only"), temperature=temperature)
+    assert not np.allclose(ours(model)["probabilities"], ours(toy("source_only"))["probabilities"])
+    assert_both_files_agree(model, tmp_path)
 
 
 class TestTheFile:

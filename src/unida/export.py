@@ -21,6 +21,7 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
 from unida import __version__
+from unida.calibration import LEAST
 from unida.console import say
 from unida.errors import UserError
 from unida.model import Model, load
@@ -70,6 +71,7 @@ class Deployed(nn.Module):
     def __init__(self, model: Model, rule: Rule) -> None:
         super().__init__()
         self.method, self.image_size = model.method, model.image_size
+        self.temperature = model.temperature
         # In double precision, as `Rule.is_unknown` compares.
         self.register_buffer("threshold", torch.tensor(rule.threshold, dtype=torch.float64))
 
@@ -78,7 +80,14 @@ class Deployed(nn.Module):
         said = self.method.predict(make_view(PLAIN, pixels, self.image_size, torch.Generator()))
         known = said.unknown_score.double() < self.threshold
         label = torch.where(known, said.probs.argmax(1), said.probs.shape[1])
-        return dict(zip(OUTPUTS, (label, said.probs, said.unknown_score), strict=True))
+        probs = self._tempered(said.probs)
+        return dict(zip(OUTPUTS, (label, probs, said.unknown_score), strict=True))
+
+    def _tempered(self, probs: Tensor) -> Tensor:
+        """The same as `unida.calibration.tempered`, which is for arrays."""
+        if self.temperature == 1:
+            return probs
+        return (probs.double().clamp_min(LEAST).log() / self.temperature).softmax(1).float()
 
 
 def run_export(export: Export) -> Path:
@@ -130,6 +139,7 @@ def describe(model: Model, rule: Rule) -> dict[str, Any]:
         "rule": rule.name,
         "threshold": rule.threshold,
         "note": rule.note,
+        "temperature": model.temperature,
         "unida": __version__,
     }
 
