@@ -11,7 +11,7 @@ import torch
 from tests.images import write_folder
 from tests.tasks import QUICK, Task
 from unida import adapt, load
-from unida.adaptation import _build_backbone, run_adaptation
+from unida.adaptation import make_backbone, run_adaptation
 from unida.config import CacheMode, RunConfig
 from unida.data.domain import Domain
 from unida.data.pixels import ArrayStore, load_pixels
@@ -149,7 +149,7 @@ def test_every_method_trains_its_heads_alone(digits: Task, out: Path, method: st
 
 
 def build_fresh(run: RunConfig) -> dict[str, torch.Tensor]:
-    return _build_backbone(run).state_dict()
+    return make_backbone(run).state_dict()
 
 
 def test_a_frozen_run_resumes_to_the_same_bits(digits: Task, tmp_path: Path) -> None:

@@ -4,18 +4,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from unida.adaptation import adapt
+    from unida.estimator import UniversalAdapter
     from unida.model import load
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "adapt", "load"]
+__all__ = ["UniversalAdapter", "__version__", "adapt", "load"]
 
 
 def __getattr__(name: str) -> Any:
-    """`unida.adapt` and `unida.load`, imported when first used: torch is slow to import."""
+    """What is in `__all__`, imported when first used: torch is slow to import."""
     if name == "adapt":
         from unida.adaptation import adapt
 
         return adapt
+    if name == "UniversalAdapter":
+        from unida.estimator import UniversalAdapter
+
+        return UniversalAdapter
     if name == "load":
         from unida.model import load
 

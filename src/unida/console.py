@@ -29,6 +29,16 @@ def say(text: str) -> None:
     console.print(line, markup=False, soft_wrap=True)
 
 
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Nothing is shown while the block runs."""
+    before, console.quiet = console.quiet, True
+    try:
+        yield
+    finally:
+        console.quiet = before
+
+
 class Display:
     """Progress bars on a terminal; a few plain lines elsewhere."""
 

@@ -48,7 +48,7 @@ def test_a_number_is_refused_by_name_or_two_steps_are_finite(
         tmp_path / "run", method=method, settings=(f"{field}={value}",), steps=2, log_every=1
     )
     source, target = domains["source"], domains["target"]
-    backbone = unida.adaptation._build_backbone(config)
+    backbone = unida.adaptation.make_backbone(config)
     try:
         built = unida.adaptation._build_method(config, backbone, source, target)
     except UserError as error:

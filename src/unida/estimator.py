@@ -1,0 +1,275 @@
+"""Universal domain adaptation with the habits of scikit-learn."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
+from torch import Tensor
+
+from unida import team
+from unida.adaptation import adapt_domains, check_names, make_backbone
+from unida.calibration import tempered
+from unida.config import RunConfig, from_mapping, to_settings
+from unida.console import display, quietly
+from unida.data.handed import (
+    Handed,
+    hand_dataset,
+    hand_embeddings,
+    hand_images,
+    kind_of,
+    labels_of,
+    load_handed,
+)
+from unida.data.holdout import hold_out
+from unida.data.samples import Samples, read_source, read_unlabelled
+from unida.devices import pick_device
+from unida.errors import UserError, require
+from unida.model import Model
+from unida.models.backbone import Backbone, given_features
+from unida.runs import RunFolder
+from unida.types import UNKNOWN, FloatArray, Scored
+
+Array = npt.NDArray[Any]
+
+_SHARED = (
+    "method", "backbone", "weights", "image_size", "steps", "batch", "lr", "frozen", "reject",
+    "device",
+)  # fmt: skip
+"""Parameters that are fields of `RunConfig` by the same name."""
+
+
+class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns from labelled source and unlabelled target images; says a known class or unknown.
+
+    Images come as a folder, a list file or a CSV (with the labels in it); as a sequence of paths
+    or PIL images; as an array of images, uint8 (N, H, W), (N, H, W, 3) or (N, 3, H, W); as a
+    Hugging Face `datasets.Dataset`; or as embeddings, an array (N, D): then there is no backbone,
+    and heads are trained on the rows as they are.
+
+    Args:
+        method: see `unida methods`.
+        settings: of the method, such as `{"beta": 0.5}`.
+        backbone: its name; not looked at where embeddings are given.
+        weights: of the backbone: a file, or 'none' to start from scratch.
+        image_size: side of the square the network sees.
+        steps: optimiser steps.
+        batch: images a step and domain; a smaller domain lowers it.
+        lr: learning rate of the heads at the first step.
+        frozen: leave the backbone as it is and train the heads on its embeddings.
+        reject: the reject rule.
+        random_state: the seed of a run if it is a number.
+        device: auto, cpu, cuda, cuda:N or mps.
+        out: folder of the run; None leaves nothing behind.
+        options: any other field of `unida.config.RunConfig`, such as `{"flip": False}`.
+        image_column: of a `datasets.Dataset`; by default its one column of images.
+        label_column: likewise, its one column of class labels.
+        verbose: whether progress and warnings are shown on standard error.
+
+    Attributes:
+        classes_: the known classes, as they were given.
+        unknown_label_: what `predict` says of an image that is none of them: 'unknown' among
+            names, -1 among numbers (one less than the least of them where -1 is a class).
+        model_: the trained `unida.model.Model`.
+        n_features_in_: length of an embedding, where those were given.
+    """
+
+    def __init__(
+        self,
+        method: str = "san",
+        *,
+        settings: Mapping[str, object] | None = None,
+        backbone: str = "resnet50",
+        weights: str | None = None,
+        image_size: int = 224,
+        steps: int = 2000,
+        batch: int = 36,
+        lr: float = 0.01,
+        frozen: bool = False,
+        reject: str = "mixture",
+        random_state: Any = 0,
+        device: str = "auto",
+        out: str | Path | None = None,
+        options: Mapping[str, object] | None = None,
+        image_column: str | None = None,
+        label_column: str | None = None,
+        verbose: bool = False,
+    ) -> None:
+        self.method = method
+        self.settings = settings
+        self.backbone = backbone
+        self.weights = weights
+        self.image_size = image_size
+        self.steps = steps
+        self.batch = batch
+        self.lr = lr
+        self.frozen = frozen
+        self.reject = reject
+        self.random_state = random_state
+        self.device = device
+        self.out = out
+        self.options = options
+        self.image_column = image_column
+        self.label_column = label_column
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None, target: Any = None) -> "UniversalAdapter":  # noqa: N803
+        """Trains.
+
+        Args:
+            X: the source.
+            y: its labels. A source that has its labels with it, a folder or a data set, needs
+                none: what comes second is then the target, as in `fit(source, target)`.
+            target: unlabelled images of the same kind, or of another; labels in it are not looked
+                at. By default the source is all there is.
+        """
+        if kind_of(X) in ("place", "dataset") and y is not None:
+            require(target is None, "y", type(y).__name__, "none, for the source has its labels")
+            y, target = None, y
+        handed = {"source": self._read_labelled(X, y)}
+        handed["target"] = self._read(X if target is None else target)
+        backbone = self._pick_backbone(handed)
+        with self._folder() as out, contextlib.nullcontext() if self.verbose else quietly():
+            self.model_ = _train(self._config(X, target, out), handed, backbone)
+        return self
+
+    def predict(self, X: Any) -> Array:  # noqa: N803
+        """A label of `classes_` for each image, or `unknown_label_`."""
+        scored = self._score(X)
+        best = self.classes_[scored.probs.argmax(1)]
+        if best.dtype.kind in "bu":  # -1 is no value of these
+            best = best.astype(np.int64)
+        unknown = self.model_.rule().is_unknown(scored.unknown_score)
+        return np.where(unknown, self.unknown_label_, best)
+
+    def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
+        """Probabilities of `classes_`, if an image is one of them at all: see `unknown_score`."""
+        return tempered(self._score(X).probs, self.model_.temperature)
+
+    def unknown_score(self, X: Any) -> FloatArray:  # noqa: N803
+        """How strange each image is; from `model_.rule().threshold` on it is unknown."""
+        return self._score(X).unknown_score
+
+    def _score(self, X: Any) -> Scored:  # noqa: N803
+        check_is_fitted(self)
+        return self.model_.score(self._read(X).items, features=False)[1]
+
+    def _read(self, X: Any) -> Handed:  # noqa: N803
+        """Images without labels."""
+        kind = kind_of(X)
+        if kind == "place":
+            return Handed(read_unlabelled(X))
+        if kind == "dataset":
+            return hand_dataset(X, self.image_column)
+        if kind == "images":
+            return hand_images(X)
+        return hand_embeddings(validate_data(self, X, reset=False, dtype=np.float32))
+
+    def _read_labelled(self, X: Any, y: Any) -> Handed:  # noqa: N803
+        """Images with labels; learns the classes, and how long an embedding is."""
+        for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
+            self.__dict__.pop(name, None)
+        kind = kind_of(X)
+        if kind == "place":
+            samples = read_source(X)
+            self._know(np.array(samples.classes))
+            return Handed(samples)
+        if kind == "embeddings":
+            rows, y = validate_data(self, X, y, dtype=np.float32)
+            handed = hand_embeddings(rows)
+        else:
+            handed = self._read(X)
+            y = labels_of(X, self.label_column) if kind == "dataset" else y
+            require(y is not None, "y", None, "a label for each image")
+            y = column_or_1d(y, warn=True)
+            check_consistent_length(handed.samples.paths, y)
+        check_classification_targets(y)
+        classes, numbers = np.unique(y, return_inverse=True)
+        self._know(classes)
+        names = tuple(map(str, classes))
+        samples = Samples(handed.samples.paths, numbers.astype(np.int64), names)
+        return replace(handed, samples=samples)
+
+    def _know(self, classes: Array) -> None:
+        numeric = classes.dtype.kind in "biuf"
+        if len(classes) < 2:
+            raise UserError(f"There is one class, {classes[0]!r}: two or more are needed.")
+        if UNKNOWN in map(str, classes):
+            raise UserError(f"A class is called {UNKNOWN!r}, the word for 'none': rename it.")
+        self.classes_ = classes
+        lowest = min(int(classes.min()), 0) if numeric else 0
+        self.unknown_label_ = (lowest - 1 if -1 in classes else -1) if numeric else UNKNOWN
+
+    def _pick_backbone(self, handed: dict[str, Handed]) -> Backbone | None:
+        """The one that stands for given embeddings; None where images are to be shown to one."""
+        widths = {_width(one) for one in handed.values()}
+        if len(widths) > 1:
+            raise UserError(
+                "Source and target are not of one kind: both must be images, or both embeddings "
+                "of the same length."
+            )
+        width = widths.pop()
+        return given_features(width) if width else None
+
+    def _config(self, source: Any, target: Any, out: Path) -> RunConfig:
+        values = {name: getattr(self, name) for name in _SHARED}
+        values |= {"seed": self._seed(), "out": str(out)}
+        places = {"source": source, "target": source if target is None else target}
+        values |= {k: os.path.abspath(v) for k, v in places.items() if kind_of(v) == "place"}
+        more = dict(self.options or {})
+        for name in more:
+            require(name not in (*values, "settings"), "options", name, "what is no parameter")
+        config = from_mapping(RunConfig, values | more, "a run")
+        config = replace(config, settings=to_settings(self.settings or {}))
+        check_names(config)
+        return config
+
+    def _seed(self) -> int:
+        if isinstance(self.random_state, int | np.integer):
+            return int(self.random_state)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    @contextlib.contextmanager
+    def _folder(self) -> Iterator[Path]:
+        """The folder of the run; one that nobody named goes when the block ends."""
+        if self.out is not None:
+            yield Path(os.path.abspath(self.out))
+            return
+        with tempfile.TemporaryDirectory(prefix="unida-") as folder:
+            yield Path(folder)
+
+
+def _width(handed: Handed) -> int | None:
+    """Length of an embedding; None of images."""
+    return handed.content.shape[-1] if isinstance(handed.content, Tensor) else None
+
+
+def _train(config: RunConfig, handed: dict[str, Handed], given: Backbone | None) -> Model:
+    """Loads both domains and adapts."""
+    device = pick_device(config.device)
+    team.join(device)
+    if team.is_first():
+        RunFolder(config.out).refuse_if_taken(config, resume=False)
+    if given:
+        config = replace(config, frozen=True)
+    backbone = given or make_backbone(config)
+    with display() as progress, team.first_on_each_machine():
+        domains = load_handed(config, device, handed, progress.decoding)
+    source, target = domains["source"], domains["target"]
+    learned, _ = hold_out(source.samples, config.holdout, config.seed)
+    config = replace(config, batch=max(2, min(config.batch, len(learned), len(target))))
+    return adapt_domains(config, source, target, backbone)
