@@ -25,7 +25,7 @@ from unida.calibration import LEAST
 from unida.console import say
 from unida.errors import UserError
 from unida.model import Model, load
-from unida.reject import Rule
+from unida.reject import Rule, rules_in_words
 from unida.runs import RunFolder, write_file
 from unida.types import UNKNOWN
 from unida.views import PLAIN, make_view
@@ -56,8 +56,9 @@ class Export:
     """onnx for onnxruntime and its relatives, torch for plain PyTorch (torch.export)."""
     to: Path | None = None
     """File to write; by default model.onnx or model.pt2 beside the model."""
-    reject: str | None = None
-    """Reject rule inside; by default the run's."""
+    reject: Annotated[
+        str | None, tyro.conf.arg(help=f"Rule inside. {rules_in_words()} By default the run's.")
+    ] = None
 
 
 class Deployed(nn.Module):
