@@ -334,7 +334,7 @@ class TestCommand:
         os.kill(process.pid, signal.SIGINT)
         _, said = process.communicate(timeout=60)
         assert process.returncode == 0
-        assert "1 categories named, 2 labels corrected" in said
+        assert "Named categories: 1, corrected labels: 2." in said
         assert f"unida adapt --continue {run} --out NEW" in said
 
     def test_killed_while_it_saves_it_leaves_a_whole_state(self, run: Path) -> None:

@@ -85,7 +85,7 @@ def farewell(run: Path, saved: Corrections) -> str:
     if not saved:
         return f"Nothing is named or corrected yet: `unida review {run}` opens the page again."
     return (
-        f"{len(saved.names)} categories named, {len(saved.labels)} labels corrected. Go on with "
+        f"Named categories: {len(saved.names)}, corrected labels: {len(saved.labels)}. Go on with "
         f"`unida adapt --continue {run} --out NEW`."
     )
 

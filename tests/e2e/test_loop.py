@@ -1,10 +1,12 @@
 """The loop: adapt, find what was unknown, name it, and adapt again with the name known."""
 
+import dataclasses
 import http.client
 import json
 import shutil
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +18,17 @@ from tests.images import read_csv
 from tests.tasks import Task
 from unida.adaptation import run_adaptation
 from unida.cli import main
-from unida.continuation import Said, joined
-from unida.corrections import Corrections, Member, Store, read_subject
+from unida.config import RunConfig
+from unida.continuation import Said, fitted, joined, next_config
+from unida.corrections import Corrections, Member, Store, read_saved, read_subject
 from unida.errors import UserError
 from unida.models.backbone import build_backbone
-from unida.review import serving
-from unida.runs import to_csv, write_text
+from unida.report.command import write_report
+from unida.review import ReviewServer, serving
+from unida.runs import RunFolder, to_csv, write_text
 
 Capture = pytest.CaptureFixture[str]
+CHROMIUM = shutil.which("chromium")
 
 
 def write_categories(run: Path, members: dict[str, tuple[str, float]]) -> None:
@@ -52,23 +57,37 @@ def run(digits: Task, finished: Path, out: Path) -> Path:
     (unsure, *eights), nines = images(digits, 8), images(digits, 9)
     sorted_out = dict.fromkeys(eights, ("1", 0.9)) | {unsure: ("1", 0.2)}
     write_categories(out, sorted_out | dict.fromkeys(nines, ("2", 0.8)))
+    groups = [{"id": 1, "size": 16, "name": None, "representatives": eights[:2]},
+              {"id": 2, "size": 16, "name": None, "representatives": nines[:2]}]  # fmt: skip
+    count = {"estimate": 2, "low": 2, "high": 2}
+    content = {"count": count, "method": "by hand", "categories": groups}
+    (out / "categories.json").write_text(json.dumps(content))
     (out / "report.html").write_text("<!doctype html>")
     return out
 
 
-def save(run: Path, content: Any) -> None:
-    """Through a server, as the page does."""
-    with serving(Store(read_subject(run)), run / "report.html") as server:
+@contextmanager
+def served(run: Path, page: Path) -> Iterator[ReviewServer]:
+    with serving(Store(read_subject(run)), page) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
-        with closing(http.client.HTTPConnection("127.0.0.1", server.server_port)) as connection:
-            headers = {"Content-Type": "application/json"}
-            body = json.dumps(content)
-            connection.request("POST", f"/save?token={server.token}", body, headers)
-            answer = connection.getresponse()
-            assert answer.status == 200, answer.read()
-        server.shutdown()
-        thread.join()
+        try:
+            yield server
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def save(run: Path, content: Any) -> None:
+    """Through a server, as the page does."""
+    with (
+        served(run, run / "report.html") as server,
+        closing(http.client.HTTPConnection("127.0.0.1", server.server_port)) as connection,
+    ):
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", f"/save?token={server.token}", json.dumps(content), headers)
+        answer = connection.getresponse()
+        assert answer.status == 200, answer.read()
 
 
 def test_a_named_category_is_a_known_class_of_the_next_run(
@@ -137,6 +156,31 @@ def test_the_backbone_of_a_model_is_its_own(run: Path) -> None:
         build_backbone("resnet18", str(run / "model.safetensors"))
 
 
+@pytest.mark.skipif(not CHROMIUM, reason="no chromium")
+def test_what_is_typed_on_the_page_is_saved_from_two_tabs(digits: Task, run: Path) -> None:
+    from playwright.sync_api import Page, expect, sync_playwright
+
+    (run / "report.html").unlink()
+    page = write_report(RunFolder(run))
+    with (
+        served(run, page) as server,
+        sync_playwright() as play,
+        play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,
+        browser.new_context() as context,
+    ):
+        complaints: list[str] = []
+        tabs: list[Page] = [context.new_page(), context.new_page()]
+        for tab in tabs:
+            tab.on("console", lambda message: complaints.append(message.text))
+            tab.goto(server.address)
+            expect(tab.locator("#saved")).to_have_text("changes are saved to the run")
+        for tab, field, name in ((tabs[0], 0, "eight"), (tabs[1], 1, "nine")):
+            tab.locator(".group input").nth(field).fill(name)
+            expect(tab.locator("#saved")).to_have_text("saved")
+    assert complaints == []
+    assert read_saved(read_subject(run))[0].names == {"1": "eight", "2": "nine"}
+
+
 class TestRefusals:
     def complaint(self, command: list[str], capfd: Capture) -> str:
         capfd.readouterr()
@@ -175,6 +219,33 @@ class TestRefusals:
         go = ["--continue", str(run), "--out", str(own.parent)]
         assert "is there already" in self.complaint(go, capfd)
         assert own.read_text() == "path,label\n"
+
+
+class TestNextConfig:
+    """Which options the next run has, without training."""
+
+    def begun(self, out: Path, **options: Any) -> RunConfig:
+        config = RunConfig(
+            out="old", method="san", settings=("beta=0.7",), backbone="resnet18", **options
+        )
+        RunFolder(out).begin(config, {})
+        return next_config(out)
+
+    def test_they_are_the_runs_but_for_place_and_weights(self, out: Path) -> None:
+        begun = self.begun(out, steps=7, weights="old.pt")
+        assert (begun.out, begun.steps, begun.settings) == ("", 7, ("beta=0.7",))
+        assert begun.weights == str(out / "model.safetensors")
+        assert fitted(begun, begun) == begun
+
+    def test_a_frozen_backbone_starts_as_it_did(self, out: Path) -> None:
+        assert self.begun(out, frozen=True, weights="old.pt").weights == "old.pt"
+
+    def test_what_was_meant_for_another_method_or_backbone_is_left_out(self, out: Path) -> None:
+        begun = self.begun(out)
+        other = dataclasses.replace(begun, method="ovanet", backbone="resnet50")
+        assert (fitted(other, begun).settings, fitted(other, begun).weights) == ((), None)
+        own = dataclasses.replace(other, settings=("lam=1",), weights="own.pt")
+        assert fitted(own, begun) == own
 
 
 class TestJoined:
