@@ -3,13 +3,10 @@
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from PIL import Image
 
-from tests.tasks import Task
-from unida.data.digits import uci
+from tests.tasks import Task, write_task
 
 # Two processes share the tests where they are run in parallel (make test).
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
@@ -28,17 +25,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Task:
     The target is drawn brighter, so that the domains differ.
     """
     root = tmp_path_factory.mktemp("digits")
-    images, labels = uci()
-    for role, wanted, count in (("source", (0, 1, 2, 3), 16), ("target", (0, 1, 2, 8, 9), 16)):
-        for digit in wanted:
-            numbers = np.flatnonzero(labels == digit)
-            numbers = numbers[:count] if role == "source" else numbers[-count:]
-            folder = root / role / str(digit)
-            folder.mkdir(parents=True)
-            for i in numbers:
-                pixels = images[i] if role == "source" else images[i] // 2 + 100
-                Image.fromarray(pixels).save(folder / f"{i:04}.png")
-    return Task(root / "source", root / "target")
+    return write_task(root, (0, 1, 2, 3), (0, 1, 2, 8, 9), 16)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

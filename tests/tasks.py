@@ -1,10 +1,15 @@
 """A small adaptation task, and the options that make a run of it quick."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from PIL import Image
+
 from unida.config import RunConfig
+from unida.data.digits import uci
 
 QUICK: dict[str, Any] = {
     "backbone": "small_cnn",
@@ -16,6 +21,7 @@ QUICK: dict[str, Any] = {
     "device": "cpu",
     "log_every": 5,
     "checkpoint_every": 10,
+    "report": False,
 }
 
 
@@ -39,3 +45,18 @@ class Task:
             else:
                 args += [f"--{flag}", str(value)]
         return args
+
+
+def write_task(root: Path, known: Iterable[int], target: Iterable[int], count: int) -> Task:
+    """Real handwritten digits, so many a class; the target is drawn brighter."""
+    images, labels = uci()
+    for role, digits in (("source", known), ("target", target)):
+        for digit in digits:
+            numbers = np.flatnonzero(labels == digit)
+            numbers = numbers[:count] if role == "source" else numbers[-count:]
+            folder = root / role / str(digit)
+            folder.mkdir(parents=True)
+            for i in numbers:
+                pixels = images[i] if role == "source" else images[i] // 2 + 100
+                Image.fromarray(pixels).save(folder / f"{i:04}.png")
+    return Task(root / "source", root / "target")

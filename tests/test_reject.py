@@ -1,4 +1,4 @@
-"""Reject rules: the method's own at zero, and the crossing of two Gaussians."""
+"""Reject rules: own at zero, the crossing of two Gaussians, a share of the source, a number."""
 
 import math
 from collections.abc import Iterator
@@ -15,12 +15,17 @@ from unida.reject import (
     RULES,
     Rule,
     _crossing,
+    check_rule,
     decide,
     finite,
     fit_rules,
+    in_words,
     mixture,
     own,
     pick_rule,
+    quantiles,
+    rules_in_words,
+    source,
 )
 from unida.types import UNKNOWN, FloatArray
 
@@ -195,8 +200,9 @@ def test_scores_that_are_not_numbers_are_left_out_of_the_fit(bad: float) -> None
 
 def test_every_rule_is_fitted_under_the_name_it_was_asked_by() -> None:
     rules = fit_rules(np.zeros(5))
-    assert rules.keys() == RULES.keys() == {"own", "mixture"}
+    assert list(rules) == ["own", "mixture"]
     assert rules["mixture"].name == "own"  # no ground for a mixture
+    assert list(fit_rules(np.zeros(5), quantiles(np.zeros(5)))) == ["own", "mixture", "source"]
 
 
 def test_decide_takes_the_likeliest_class_unless_the_rule_rejects() -> None:
@@ -214,8 +220,11 @@ def test_decide_refuses_arrays_that_do_not_pair() -> None:
 def test_pick_rule_names_the_rules_there_are() -> None:
     rules = fit_rules(np.zeros(5))
     assert pick_rule(rules, "own") is rules["own"]
-    with pytest.raises(UserError, match=r"^reject is 'oracle'; allowed: own, mixture\.$"):
+    usage = r"own, mixture, source\[:SHARE\], threshold:VALUE"
+    with pytest.raises(UserError, match=rf"^reject is 'oracle'; allowed: {usage}\.$"):
         pick_rule(rules, "oracle")
+    with pytest.raises(UserError, match=r"^reject is 'mixture'; allowed: own\.$"):
+        pick_rule({"own": rules["own"]}, "mixture")
 
 
 def test_of_very_many_scores_a_seeded_sample_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,3 +241,88 @@ def test_of_very_many_scores_a_seeded_sample_is_fitted(monkeypatch: pytest.Monke
     assert rule.name == "mixture"
     assert rule.threshold == pytest.approx(whole.threshold, abs=0.2)
     assert rule.threshold == mixture(some).threshold
+
+
+def test_every_rule_has_a_plain_line_and_is_in_the_help() -> None:
+    assert list(RULES) == ["own", "mixture", "source", "threshold"]
+    for name, kind in RULES.items():
+        assert kind.usage.startswith(name)
+        assert 0 < len(kind.about) <= 100
+        assert f"{kind.usage}: {kind.about}." in rules_in_words()
+        assert (kind.fit is None) != (kind.make is None)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.floats(-5, 5).map(lambda x: round(x, 1)), min_size=1, max_size=400),
+    st.floats(0, 0.99),
+)
+def test_source_rejects_at_most_its_share_of_the_held_out(
+    scores: list[float], share: float
+) -> None:
+    held_out = np.array(scores)
+    rejected = source(quantiles(held_out), share).is_unknown(held_out)
+    assert rejected.mean() <= share + 1e-9
+
+
+@pytest.mark.parametrize("share", [0.0, 0.02, 0.1, 0.5])
+def test_source_rejects_about_its_share_where_scores_differ(share: float) -> None:
+    held_out = np.random.default_rng(0).normal(size=1000)
+    assert source(quantiles(held_out), share).is_unknown(held_out).mean() == pytest.approx(
+        share, abs=2e-3
+    )
+
+
+def test_what_is_kept_of_the_held_out_scores_is_short_and_of_images() -> None:
+    scores = np.random.default_rng(0).normal(size=100_000)
+    kept = quantiles(np.append(scores, [np.nan, np.inf]))
+    assert len(kept) == 201
+    assert np.isin(kept, scores).all()
+    assert list(kept) == sorted(kept)
+    assert (kept[0], kept[-1]) == (scores.min(), scores.max())
+    assert quantiles(np.array([np.nan])) == ()
+
+
+def test_source_is_two_per_cent_unless_another_share_is_given() -> None:
+    known = quantiles(np.arange(1000.0))
+    rules = fit_rules(np.zeros(5), known)
+    assert pick_rule(rules, "source") is rules["source"]
+    assert rules["source"].note == "at most 2 % of the held-out source images are rejected"
+    five = pick_rule(rules, "source:0.05", known)
+    assert five.name == "source:0.05"
+    assert five.note.startswith("at most 5 % of")
+    assert (
+        five.threshold < rules["source"].threshold == pick_rule({}, "source:0.02", known).threshold
+    )
+
+
+def test_source_without_held_out_images_falls_back_and_says_so() -> None:
+    rule = pick_rule(fit_rules(np.zeros(5)), "source:0.1")
+    assert (rule.name, rule.threshold) == ("own", 0.0)
+    assert rule.note == "no source images were held out; the method's own rule is used instead"
+    assert in_words("source:0.1", rule) == "source:0.1 → own"
+
+
+def test_a_fixed_threshold_is_what_was_asked_for() -> None:
+    rule = pick_rule({}, "threshold:-1.5")
+    assert rule == Rule("threshold:-1.5", -1.5, "a fixed threshold")
+    assert in_words("threshold:-1.5", rule) == "threshold:-1.5"
+    assert rule.is_unknown(np.array([-1.6, -1.5])).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["", "always", "own:1", "mixture:0.1", "threshold", "threshold:", "threshold:nan",
+     "threshold:inf", "threshold:much", "source:", "source:x", ":1"],
+)  # fmt: skip
+def test_what_is_no_rule_is_answered_with_those_that_are(asked: str) -> None:
+    with pytest.raises(
+        UserError, match=r"allowed: own, mixture, source\[:SHARE\], threshold:VALUE"
+    ):
+        check_rule(asked)
+
+
+@pytest.mark.parametrize("asked", ["source:1", "source:-0.1", "source:2"])
+def test_a_share_is_less_than_all(asked: str) -> None:
+    with pytest.raises(UserError, match=f"reject is '{asked}'; allowed: a SHARE from 0 up to 1"):
+        check_rule(asked)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from unida.calibration import confidence, expected_error, reliability
 from unida.data.samples import Skipped, read_labelled
 from unida.errors import UserError
 from unida.metrics import Score, auroc, confusion, h3, novel_nmi, oscr, recalls, score
@@ -110,6 +111,17 @@ def rank(assessment: Assessment, seed: int = 0) -> Ranking:
     )
 
 
+def calibration_errors(assessment: Assessment, temperature: float) -> dict[str, float]:
+    """Expected calibration error on the known images: as the method says it, and calibrated."""
+    known = assessment.labels < assessment.scored.probs.shape[1]
+    probs = assessment.scored.probs[known]
+    right = probs.argmax(1) == assessment.labels[known]
+    return {
+        f"ece_{when}": expected_error(reliability(confidence(probs, t), right))
+        for when, t in (("before", 1.0), ("after", temperature))
+    }
+
+
 def to_json(assessment: Assessment, model: Model, place: str | Path) -> str:
     """The assessment for a file; an undefined number is null."""
     ranking = rank(assessment)
@@ -118,6 +130,7 @@ def to_json(assessment: Assessment, model: Model, place: str | Path) -> str:
         "images": len(assessment.labels),
         "classes": [*model.classes, UNKNOWN],
         "ranking": defined(dataclasses.asdict(ranking)),
+        "calibration": defined(calibration_errors(assessment, model.temperature)),
         "rules": {
             name: {
                 "rule": dataclasses.asdict(model.rules[name]),

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from unida import __version__, team
 from unida.adaptation import run_adaptation
-from unida.assess import assess, to_json
+from unida.assess import assess, calibration_errors, to_json
 from unida.bench.command import Bench, run_bench
 from unida.bench.figures.command import Figure, run_figure
 from unida.bench.tables.command import TableCommand, run_table
@@ -31,7 +31,8 @@ from unida.errors import UserError
 from unida.export import Export, run_export
 from unida.methods import METHODS
 from unida.model import load
-from unida.reject import in_words
+from unida.reject import RULES, in_words, rules_in_words
+from unida.report.command import Report, run_report
 from unida.review import Review, run_review
 from unida.runs import RunFolder, prediction_lines, to_bytes, write_lines, write_text
 
@@ -72,8 +73,9 @@ class Predict:
     """File to write; standard output if left out."""
     format: Literal["csv", "jsonl"] = "csv"
     """CSV with a header, or one JSON object a line."""
-    reject: str | None = None
-    """Reject rule; by default the run's."""
+    reject: Annotated[
+        str | None, tyro.conf.arg(help=f"{rules_in_words()} By default the run's.")
+    ] = None
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
@@ -89,13 +91,15 @@ class Evaluate:
     """Folder of a finished run."""
     labels: Path
     """Folder with one sub-folder a class; classes the source did not have count as unknown."""
+    reject: str | None = None
+    """One more reject rule, such as source:0.05 or threshold:0.3."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
 
 @dataclass(frozen=True)
 class Methods:
-    """Lists the methods: paper, reject rule, and whether the code follows a release.
+    """Lists the methods: paper, own reject rule, whether the code follows a release; and all rules.
 
     Example: unida methods
     """
@@ -126,7 +130,11 @@ def predict_command(args: list[str]) -> None:
     given = _parse(Predict, "predict", args)
     skipped: list[Skipped] = []
     team.join(pick_device(given.device))
-    predictions = load(given.run, given.device).predict(given.paths, given.reject, skipped)
+    model = load(given.run, given.device)
+    rule = model.rule(given.reject)
+    if given.reject and in_words(given.reject, rule) != given.reject:
+        say(f"{in_words(given.reject, rule)}: {rule.note}.")
+    predictions = model.predict(given.paths, given.reject, skipped)
     if given.format == "csv":
         lines = prediction_lines(predictions)
     else:
@@ -143,6 +151,8 @@ def predict_command(args: list[str]) -> None:
 def evaluate_command(args: list[str]) -> None:
     given = _parse(Evaluate, "evaluate", args)
     model = load(given.run, given.device)
+    if given.reject:
+        model = model.with_rule(given.reject)
     result = assess(model, given.labels)
     table = Table(title=f"{model.method_name} on {given.labels}, {len(result.labels)} images, in %")
     names = [field.name for field in dataclasses.fields(next(iter(result.scores.values())))]
@@ -155,10 +165,20 @@ def evaluate_command(args: list[str]) -> None:
             *(f"{100 * getattr(scores, name):.1f}" for name in names),
         )
     Console().print(table)
+    errors = calibration_errors(result, model.temperature)
+    after = "{ece_after:.3f} after it was calibrated on held-out source images".format(**errors)
+    say(
+        "Expected calibration error of confidence on the known images: "
+        f"{errors['ece_before']:.3f}{', ' + after if model.known else ', not calibrated'}."
+    )
     if Path(given.run).is_dir():
         write_text(RunFolder(given.run).evaluation, to_json(result, model, given.labels))
     for bad in result.skipped:
         say(f"left out: {bad.path} ({bad.reason})")
+
+
+def report_command(args: list[str]) -> None:
+    run_report(_parse(Report, "report", args))
 
 
 def export_command(args: list[str]) -> None:
@@ -183,6 +203,10 @@ def methods_command(args: list[str]) -> None:
         rule = about.rule + (" (transductive)" if about.transductive else "")
         table.add_row(name, about.paper, about.venue, rule, about.spec)
     Console().print(table)
+    rules = Table("--reject", "what it does")
+    for kind in RULES.values():
+        rules.add_row(kind.usage.replace("[", "\\["), kind.about)
+    Console().print(rules)
 
 
 def data_command(args: list[str]) -> None:
@@ -212,6 +236,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "adapt": adapt_command,
     "predict": predict_command,
     "evaluate": evaluate_command,
+    "report": report_command,
     "export": export_command,
     "review": review_command,
     "methods": methods_command,
@@ -228,6 +253,7 @@ USAGE = """usage: unida COMMAND ...
   adapt     labelled source and unlabelled target images in, a model and labels out
   predict   label new images with a trained model
   evaluate  score a trained model on labelled images
+  report    a run as a page: map, galleries, categories, what is in doubt
   export    one file with the model and its reject rule, to use without unida
   review    name found categories and correct labels on a page, for adapt --continue
   methods   list the methods, their papers and how they decide

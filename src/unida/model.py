@@ -73,6 +73,10 @@ class Model:
     def rule(self, name: str | None = None) -> Rule:
         return pick_rule(self.rules, name or self.reject, self.known)
 
+    def with_rule(self, name: str) -> "Model":
+        """The same with one more rule among its rules."""
+        return dataclasses.replace(self, rules=self.rules | {name: self.rule(name)})
+
     def predict(
         self,
         images: Images,

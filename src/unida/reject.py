@@ -235,6 +235,11 @@ def check_rule(asked: str) -> tuple[str, float | None]:
     return name, value
 
 
+def rules_in_words() -> str:
+    """The rules for a help text."""
+    return " ".join(f"{kind.usage}: {kind.about}." for kind in RULES.values())
+
+
 def in_words(asked: str, rule: Rule) -> str:
     """The rule asked for and, where it found no ground, the one in force."""
     return asked if asked == rule.name else f"{asked} → {rule.name}"

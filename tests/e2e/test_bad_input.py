@@ -373,6 +373,7 @@ class TestOptions:
             (["--lr", "-1"], "lr is -1.0; allowed: more than 0."),
             (["--momentum", "1"], "momentum is 1.0; allowed: from 0 up to"),
             (["--jitter", "-0.1"], "jitter is -0.1; allowed: 0 or more."),
+            (["--holdout", "0.6"], "holdout is 0.6; allowed: from 0 to 0.5."),
         ],
     )
     def test_a_bad_value_is_one_sentence_that_names_it(
@@ -400,7 +401,8 @@ class TestOptions:
 
     def test_predict_refuses_an_unknown_rule(self, finished: Project, capfd: Capture) -> None:
         command = ["predict", str(finished.out), str(finished.target), "--reject", "always"]
-        assert complaint(command, capfd) == "reject is 'always'; allowed: own, mixture."
+        expected = "reject is 'always'; allowed: own, mixture, source[:SHARE], threshold:VALUE."
+        assert complaint(command, capfd) == expected
 
     def test_predict_says_why_no_image_can_be_used(self, finished: Project, capfd: Capture) -> None:
         command = ["predict", str(finished.out), str(finished.root / "lost.png")]
