@@ -87,10 +87,10 @@ def _task_files(job: Job, folder: ResultsFolder, places: Places) -> TaskFiles:
 
 
 def _cached(config: RunConfig, folder: ResultsFolder) -> RunConfig:
-    """Unless told otherwise, runs share their decoded images, in a folder beside the results."""
+    """Runs share their decoded images, unless told otherwise, and leave no reports."""
     mode = "disk" if config.cache == "auto" else config.cache
     cache_dir = config.cache_dir or str((folder.path / "cache").absolute())
-    return dataclasses.replace(config, cache=mode, cache_dir=cache_dir)
+    return dataclasses.replace(config, cache=mode, cache_dir=cache_dir, report=False)
 
 
 def _drop_if_moved(run: RunFolder, config: RunConfig) -> None:

@@ -1,0 +1,93 @@
+"""What the images look like: small, many to a sheet."""
+
+import base64
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from unida.data.decode import BadImageError, Pixels, decode_file
+from unida.data.parallel import in_order
+
+SIDES = ((600, 112), (3_000, 80), (20_000, 56))
+"""Up to so many images, thumbnails of this side in pixels: the page should not weigh too much."""
+SHEET = 1_800
+"""Longest side of a sheet, in pixels."""
+GREY = 150
+TURNED = frozenset({5, 6, 7, 8})
+ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True)
+class Sprites:
+    """Thumbnails in sheets, in order, row by row.
+
+    Attributes:
+        side: of a thumbnail in pixels; each is squeezed to a square.
+        across: thumbnails in a row of a sheet.
+        sheets: data URIs; each but the last holds `across`² thumbnails.
+        shapes: width of each image as percent of its height.
+        missing: numbers of the images that could not be read any more; grey on the sheet.
+    """
+
+    side: int
+    across: int
+    sheets: list[str]
+    shapes: list[int]
+    missing: list[int]
+
+
+def make_sprites(paths: Sequence[str]) -> Sprites:
+    """Reads the images again; one that has gone leaves a grey square."""
+    side = next((side for most, side in SIDES if len(paths) <= most), SIDES[-1][1])
+    across = SHEET // side
+    shapes: list[int] = []
+    missing: list[int] = []
+    thumbs = _thumbs(paths, side, shapes, missing)
+    sheets = []
+    while some := list(islice(thumbs, across * across)):
+        sheets.append(_sheet(some, side, across))
+    return Sprites(side, across, sheets, shapes, missing)
+
+
+def _thumbs(
+    paths: Sequence[str], side: int, shapes: list[int], missing: list[int]
+) -> Iterator[Pixels]:
+    grey = np.full((3, side, side), GREY, np.uint8)
+
+    def look(path: str) -> tuple[Pixels, int] | None:
+        try:
+            return decode_file(Path(path), side), _shape(path)
+        except (BadImageError, OSError, ValueError):  # a null character in a name is a ValueError
+            return None
+
+    for number, found in enumerate(in_order(look, paths)):
+        if found is None:
+            missing.append(number)
+        shapes.append(found[1] if found else 100)
+        yield found[0] if found else grey
+
+
+def _shape(path: str) -> int:
+    """Width as percent of height, as the image is meant to be seen; the file's header says."""
+    with Image.open(path) as image:
+        width, height = image.size
+        if image.getexif().get(ORIENTATION) in TURNED:
+            width, height = height, width
+    return int(np.clip(round(100 * width / height), 40, 250))
+
+
+def _sheet(thumbs: list[Pixels], side: int, across: int) -> str:
+    rows = -(-len(thumbs) // across)
+    wide = min(across, len(thumbs))
+    sheet = np.full((rows * side, wide * side, 3), GREY, np.uint8)
+    for i, thumb in enumerate(thumbs):
+        y, x = side * (i // across), side * (i % across)
+        sheet[y : y + side, x : x + side] = thumb.transpose(1, 2, 0)
+    file = io.BytesIO()
+    Image.fromarray(sheet).save(file, "WEBP", quality=78, method=1)
+    return "data:image/webp;base64," + base64.b64encode(file.getvalue()).decode("ascii")
