@@ -103,7 +103,8 @@ def adapt_domains(
     run, device = RunFolder(config.out), source.device
     skipped = [*source.samples.skipped, *target.samples.skipped]
     _check_classes(source.samples)
-    concerns = _look_at_data(source.samples, target.samples)
+    continued = Path(config.source) == run.source  # target images were added to the source
+    concerns = _look_at_data(source.samples, target.samples, continued)
     kept, held = hold_out(source.samples, config.holdout, config.seed)
     method = _build_method(config, backbone, source.part(kept), target)
     with display() as progress:
@@ -165,11 +166,11 @@ def _check_classes(source: Samples) -> None:
         say(f"Warning: one image only for class {shorten(single)}; more would help.")
 
 
-def _look_at_data(source: Samples, target: Samples) -> list[Concern]:
+def _look_at_data(source: Samples, target: Samples, continued: bool) -> list[Concern]:
     """Says what looks wrong with the images before time is spent on them."""
     if not team.is_first():
         return []
-    twins = share_of_twins(source.paths, target.paths)
+    twins = 0.0 if continued else share_of_twins(source.paths, target.paths)
     concerns = warnings_of(Data(source.classes, count_images(source), len(target), twins))
     say_concerns(concerns)
     return concerns

@@ -116,9 +116,9 @@ def checked(content: Any, subject: Subject, known_only: bool = True) -> Correcti
         known_only: refuse categories that the run does not have.
     """
     names, labels = (_texts(content, key) for key in ("names", "labels"))
-    for category in names if known_only else ():
-        if category not in subject.categories:
-            raise UserError(f"This run has no category {category[:20]!r}.")
+    strange = names.keys() - subject.categories if known_only else set()
+    if strange:
+        raise UserError(f"This run has no category {min(strange)[:20]!r}.")
     for path in labels:
         if path not in subject.paths:
             raise UserError(f"No target image of this run is called {path[-LONGEST_NAME:]!r}.")
