@@ -47,8 +47,10 @@ class Task:
         return args
 
 
-def write_task(root: Path, known: Iterable[int], target: Iterable[int], count: int) -> Task:
-    """Real handwritten digits, so many a class; the target is drawn brighter."""
+def write_task(
+    root: Path, known: Iterable[int], target: Iterable[int], count: int, shift: bool = True
+) -> Task:
+    """Real handwritten digits, so many a class; the target is drawn brighter, unless told."""
     images, labels = uci()
     for role, digits in (("source", known), ("target", target)):
         for digit in digits:
@@ -57,6 +59,7 @@ def write_task(root: Path, known: Iterable[int], target: Iterable[int], count: i
             folder = root / role / str(digit)
             folder.mkdir(parents=True)
             for i in numbers:
-                pixels = images[i] if role == "source" else images[i] // 2 + 100
+                plain = role == "source" or not shift
+                pixels = images[i] if plain else images[i] // 2 + 100
                 Image.fromarray(pixels).save(folder / f"{i:04}.png")
     return Task(root / "source", root / "target")

@@ -170,7 +170,8 @@ def one_class_swallows(outcome: Outcome) -> Concern | None:
         f"{share:.0%} of the accepted target images were given to one class, "
         f"{outcome.classes[most]}, which is {usual:.0%} of the source.",
         "Look at some of them. If they are of other classes, training has collapsed: take fewer "
-        "--steps, a smaller --lr or another --method.",
+        "--steps, a smaller --lr or another --method. If most other images were called unknown, "
+        "try another rule, which needs no training: unida predict RUN IMAGES --reject own.",
     )
 
 

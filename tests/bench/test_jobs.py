@@ -68,6 +68,17 @@ def test_the_default_written_out_is_the_same_run(protocol: str) -> None:
     assert job(protocol, options={"steps": 2000}).name == job(protocol).name
 
 
+def test_a_bench_trains_on_all_source_images_unless_told_otherwise(protocol: str) -> None:
+    places = (Path("source"), Path("target"), Path("out"))
+    assert job(protocol).config(*places).holdout == 0
+    told = job(protocol, options={"holdout": "0.1"})
+    assert told.config(*places).holdout == 0.1
+    # Its name is the one it had before there was this option.
+    assert "holdout" not in job(protocol)._everything()["options"]
+    assert told._everything()["options"]["holdout"] == 0.1
+    assert told.name != job(protocol).name
+
+
 def test_another_split_of_the_same_name_is_another_run(protocol: str, tmp_path: Path) -> None:
     changed = tmp_path / "changed.toml"
     changed.write_text(PROTOCOL.replace('["8", "9"]', '["9"]'))

@@ -1,0 +1,67 @@
+"""A stored model of an earlier format is read, of a later one refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from tests.methods.toys import build
+from unida.errors import UserError
+from unida.model import FORMAT, Model, load
+from unida.reject import Rule
+from unida.types import Sizes
+
+
+@pytest.fixture
+def model() -> Model:
+    method: Any = build("source_only", Sizes(2, 10, 10, 4, 8)).eval()
+    rules = {"own": Rule("own", 0.0, ""), "mixture": Rule("mixture", 0.3, "")}
+    device = next(method.parameters()).device
+    known = tuple(float(i) for i in range(201))
+    return Model(method, "source_only", ("a", "b"), 16, 18, rules, "own", device, 1.7, known)
+
+
+def rewrite(file: Path, without: tuple[str, ...], **changes: Any) -> None:
+    """Changes what a stored model says of itself."""
+    with safe_open(file, "pt") as stored:
+        said = json.loads(stored.metadata()["unida"])
+    kept = {key: value for key, value in said.items() if key not in without} | changes
+    save_file(load_file(file), file, metadata={"unida": json.dumps(kept)})
+
+
+def test_temperature_and_held_out_scores_are_stored(model: Model, tmp_path: Path) -> None:
+    model.save(tmp_path / "model.safetensors")
+    loaded = load(tmp_path / "model.safetensors", "cpu")
+    assert (loaded.temperature, loaded.known) == (1.7, model.known)
+    assert loaded.rule("source:0.1").threshold == pytest.approx(180)
+
+
+def test_a_model_from_before_they_were_is_read(model: Model, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    model.save(file)
+    rewrite(file, ("temperature", "known"), format=2)
+    loaded = load(file, "cpu")
+    assert (loaded.temperature, loaded.known) == (1.0, ())
+    assert loaded.rules == model.rules
+    assert loaded.rule("threshold:0.5").threshold == 0.5
+    fallen = loaded.rule("source")
+    assert (fallen.name, fallen.threshold) == ("own", 0.0)
+    assert "no source images were held out" in fallen.note
+
+
+def test_another_format_is_refused_in_one_sentence(model: Model, tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    model.save(file)
+    rewrite(file, (), format=FORMAT + 1)
+    with pytest.raises(UserError, match=rf"format of .* is {FORMAT + 1}; allowed: 2, {FORMAT}\.$"):
+        load(file, "cpu")
+
+
+def test_one_more_rule_is_shown_beside_the_others(model: Model) -> None:
+    more = model.with_rule("threshold:0.25")
+    assert list(more.rules) == ["own", "mixture", "threshold:0.25"]
+    assert list(model.rules) == ["own", "mixture"]
+    assert more.rule().name == "own"
