@@ -10,7 +10,9 @@
     quality.json        label-free estimates of how good the run is, and warnings
     skipped.csv         images left out, and why
     done                written last
-    report.html         all of it as a page (`unida.report`); comes after, made anew by `unida report`
+    categories.csv      novel categories of the unknown images (`unida discover`), and in
+    categories.json     how many there are, and what shows them
+    report.html         the run as a page; comes after all, and anew by `unida report`
     source.csv          of a continued run: the images it learns from
     review.json         names and labels a person gave (`unida.corrections`); every save is kept in
     review-history/
@@ -57,6 +59,7 @@ class RunFolder:
         self.done = self.path / "done"
         self.report = self.path / "report.html"
         self.categories = self.path / "categories.csv"
+        self.category_summary = self.path / "categories.json"
         self.source = self.path / "source.csv"
         self.review = self.path / "review.json"
         self.review_history = self.path / "review-history"

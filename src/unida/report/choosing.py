@@ -22,8 +22,9 @@ def doubt_of(verdicts: Verdicts, threshold: float, n_classes: int) -> FloatArray
     unknown = verdicts.labels == n_classes
     near = np.zeros(len(verdicts))
     for side in (unknown, ~unknown):
-        far = np.quantile(away[side], 0.95, method="lower") if side.any() else 0.0
-        if 0 < far < np.inf:
+        some = away[side & np.isfinite(away)]
+        far = np.quantile(some, 0.95) if len(some) else 0.0
+        if far > 0:
             near[side] = np.clip(1 - away[side] / far, 0, 1)
     return np.where(unknown, near, np.maximum(near, 1 - verdicts.confidence))
 

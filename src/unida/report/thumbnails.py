@@ -5,12 +5,11 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 from PIL import Image
 
-from unida.data.decode import BadImageError, Pixels, decode_file
+from unida.data.decode import Pixels, to_square
 from unida.data.parallel import in_order
 
 SIDES = ((600, 112), (3_000, 80), (20_000, 56))
@@ -61,8 +60,9 @@ def _thumbs(
 
     def look(path: str) -> tuple[Pixels, int] | None:
         try:
-            return decode_file(Path(path), side), _shape(path)
-        except (BadImageError, OSError, ValueError):  # a null character in a name is a ValueError
+            with Image.open(path) as image:
+                return to_square(image, side), _shape(image)
+        except Exception:  # gone, no image any more, broken: Pillow says it by nearly any type
             return None
 
     for number, found in enumerate(in_order(look, paths)):
@@ -72,12 +72,11 @@ def _thumbs(
         yield found[0] if found else grey
 
 
-def _shape(path: str) -> int:
-    """Width as percent of height, as the image is meant to be seen; the file's header says."""
-    with Image.open(path) as image:
-        width, height = image.size
-        if image.getexif().get(ORIENTATION) in TURNED:
-            width, height = height, width
+def _shape(image: Image.Image) -> int:
+    """Width as percent of height, as the image is meant to be seen."""
+    width, height = image.size
+    if image.getexif().get(ORIENTATION) in TURNED:
+        width, height = height, width
     return int(np.clip(round(100 * width / height), 40, 250))
 
 

@@ -1,0 +1,67 @@
+"""Every run leaves a report, and `unida report` makes it anew."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tasks import Task
+from unida.adaptation import run_adaptation
+from unida.bench.folder import ResultsFolder
+from unida.bench.worker import _cached
+from unida.cli import main
+from unida.report import command
+from unida.runs import RunFolder
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(scope="module")
+def run(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    out = tmp_path_factory.mktemp("report") / "run"
+    run_adaptation(digits.config(out, method="source_only", steps=10, report=True))
+    return RunFolder(out)
+
+
+def test_a_run_leaves_a_report(run: RunFolder) -> None:
+    assert run.report.read_text().startswith("<!doctype html>")
+
+
+def test_a_run_leaves_none_where_none_is_wanted(digits: Task, out: Path) -> None:
+    config = digits.config(out, method="source_only", steps=2)
+    run_adaptation(config)
+    assert not RunFolder(out).report.exists()
+    benched = _cached(digits.config(out, report=True), ResultsFolder(str(out.parent)))
+    assert not benched.report
+
+
+def test_a_report_that_fails_leaves_the_run_finished(
+    digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
+) -> None:
+    def fail(run: RunFolder) -> None:
+        raise RuntimeError("no room")
+
+    monkeypatch.setattr(command, "collect", fail)
+    run_adaptation(digits.config(out, method="source_only", steps=2, report=True))
+    assert RunFolder(out).done.exists()
+    assert f"no room')): `unida report {out}` tries again" in capfd.readouterr().err
+
+
+def test_the_command_writes_where_it_is_told(run: RunFolder, tmp_path: Path) -> None:
+    assert main(["report", str(run.path), "--to", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").stat().st_size > 10_000
+
+
+def test_labels_bring_the_confusion(run: RunFolder, digits: Task, tmp_path: Path) -> None:
+    place = tmp_path / "page.html"
+    args = ["--labels", str(digits.target), "--to", str(place), "--device", "cpu"]
+    assert main(["report", str(run.path), *args]) == 0
+    block = place.read_text().partition('id="data">')[2].partition("</script>")[0]
+    content = json.loads(block)
+    assert content["evaluation"]["images"] == content["total"] == 80
+    assert set(content["target"]["truth"]) == {"0", "1", "2", "8", "9"}
+
+
+def test_a_folder_without_a_run_is_one_sentence(tmp_path: Path, capfd: Capture) -> None:
+    assert main(["report", str(tmp_path)]) == 2
+    assert "holds no run" in capfd.readouterr().err
