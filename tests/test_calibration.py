@@ -1,8 +1,10 @@
 """Temperatures that are known, errors by hand, and what a run does with held-out images."""
 
+import importlib
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.tasks import Task, write_task
 from unida.adaptation import run_adaptation
+from unida.bench.arrays import Arrays
 from unida.calibration import (
     BINS,
     Bin,
@@ -26,7 +29,9 @@ from unida.data.holdout import FEWEST, FEWEST_OF_CLASS, hold_out
 from unida.data.samples import Samples
 from unida.model import Model, load
 from unida.runs import RunFolder
-from unida.types import FloatArray, IntArray
+from unida.types import FloatArray, IntArray, Prediction
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
 def softmaxes(n: int, n_classes: int = 6, seed: int = 0) -> FloatArray:
@@ -219,3 +224,52 @@ class TestARun:
         old = run.path / "old.json"
         old.write_text(json.dumps(content))
         assert load_config(old).holdout == 0
+
+
+class TestTheTableOfRules:
+    """`benchmarks/office_home/rules.py`, on a result that is made up."""
+
+    @pytest.fixture
+    def rules(self, monkeypatch: pytest.MonkeyPatch) -> Any:
+        monkeypatch.syspath_prepend(str(BENCHMARKS / "office_home"))
+        return importlib.import_module("rules")
+
+    def test_committed_results_have_h_of_their_rules(self, rules: Any) -> None:
+        result, folder = rules.read(BENCHMARKS / "office_home" / "unda")[0]
+        assert folder is None
+        assert rules.h_of_rules(result, folder, [0.5]).keys() == {"own", "mixture"}
+        assert rules.errors(result, folder) == {}
+
+    def test_a_run_has_fixed_thresholds_and_errors_too(self, rules: Any, tmp_path: Path) -> None:
+        result = rules.read(BENCHMARKS / "office_home" / "unda")[0][0]
+        unknown = len(result.known_classes)
+        sure = np.array([0.9, 0.5, 0.7, 0.8])
+        arrays = Arrays(
+            labels=np.array([0, 1, 1, unknown]),
+            true_class=np.array(["a", "b", "b", "x"]),
+            best=np.array([0, 1, 0, 0]),
+            confidence=sure,
+            unknown_score=np.array([0.1, 0.2, 0.3, 0.9]),
+            features=np.zeros((4, 2), np.float32),
+            source_labels=np.array([0]),
+            source_features=np.zeros((1, 2), np.float32),
+        )
+        arrays.save(tmp_path / "scores.npz")
+        run = RunFolder(tmp_path)
+        run.calibration.write_text('{"ece_before": 0.2, "ece_after": 0.1}')
+        run.write_predictions(
+            Prediction(None, "a", c, u, "own")
+            for c, u in zip(sure / 2, arrays.unknown_score, strict=True)
+        )
+        row = rules.h_of_rules(result, tmp_path, [0.5])
+        assert row["threshold:0.5"] == pytest.approx(2 * 0.75 / 1.75)
+        assert rules.errors(result, tmp_path) == pytest.approx(
+            {
+                "source before": 0.2,
+                "source after": 0.1,
+                "target before": (0.1 + 0.5 + 0.7) / 3,
+                "target after": (0.55 + 0.75 + 0.35) / 3,
+            }
+        )
+        lines = rules.table("H", [(("san", "A → B", "0"), row)], 100)
+        assert lines[-2].startswith("| san | mean of 1 runs |")
