@@ -39,7 +39,7 @@ class RunConfig:
     out: str = ""
     """Folder of the run; new or empty, or with --resume one that holds the run to go on with."""
     method: str = "san"
-    """Which method: see METHODS in unida.methods."""
+    """Which method; `unida methods` lists them."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
     """Settings of the method, as in --set beta=0.5 scl=1."""
     backbone: str = "resnet50"

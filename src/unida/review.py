@@ -50,7 +50,7 @@ POLICY = (
 
 @dataclass(frozen=True)
 class Review:
-    """Opens a run's report as a page on which categories are named and labels corrected.
+    """Opens a run's report as a page to name categories and correct labels on.
 
     Example: unida review runs/first
     """

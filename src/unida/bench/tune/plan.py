@@ -25,10 +25,11 @@ TOLD_APART = WHERE_NOT_WHAT | {"method", "settings", "checkpoint_every"}
 
 @dataclass(frozen=True)
 class Tune(RunConfig):
-    """Searches settings of a method, chosen without target labels; several machines may help.
+    """Searches settings of a method, chosen without target labels.
 
-    The same command again goes on with the study, or helps with it. Options of a run and --set
-    are as for unida adapt.
+    The same command again goes on with it; on another machine, it helps.
+
+    Options of a run and --set are as for unida adapt.
 
     Example: unida tune --source photos --target sketches --out study --space lam=0.1,0.3,1
     """
