@@ -12,7 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import normalize
 
-from unida.metrics import Score, auroc, confusion, h3, novel_nmi, oscr, recalls, score
+from unida.metrics import (
+    Score,
+    auroc,
+    cluster_accuracy,
+    confusion,
+    h3,
+    novel_nmi,
+    oscr,
+    recalls,
+    score,
+)
 
 # C = 3: shared 0 and 1, source-private 2; unknown is 3.
 LABELS = [0, 0, 0, 0, 1, 1, 3, 3, 3, 3, 3]
@@ -345,3 +355,27 @@ class TestConfusion:
     ) -> None:
         with pytest.raises(ValueError, match="not all from 0 to 3"):
             confusion(labels, predictions, 3)
+
+
+class TestClusterAccuracy:
+    def test_groups_and_classes_are_paired_as_well_as_can_be(self) -> None:
+        # To give group 0 to 'a', which has most in it as well, would leave nothing for 'b'.
+        classes, groups = list("aaaaabbb"), [0, 0, 0, 1, 1, 0, 0, 0]
+        assert cluster_accuracy(classes, groups) == pytest.approx(5 / 8)
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
+    def test_it_is_the_best_of_all_pairings(self, rows: list[tuple[int, int]]) -> None:
+        best = max(
+            sum(pairing[group] == label for label, group in rows)
+            for pairing in itertools.permutations(range(4))
+        )
+        labels, groups = zip(*rows, strict=True)
+        assert cluster_accuracy(labels, groups) == pytest.approx(best / len(rows))
+
+    def test_what_is_in_no_group_is_wrong(self) -> None:
+        assert cluster_accuracy(["a", "a", "b"], [-1, -1, 7]) == pytest.approx(1 / 3)
+        assert cluster_accuracy(["a"], [-1]) == 0
+
+    def test_of_nothing_it_is_undefined(self) -> None:
+        assert math.isnan(cluster_accuracy([], []))

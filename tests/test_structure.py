@@ -17,7 +17,8 @@ ROOMS = (
     "metrics", "calibration", "reject",  # arrays → numbers, scores → verdicts
     "embeddings", "evaluate", "runs", "atlas", "step", "train", "model",  # the way of a run
     "assess", "selection", "quality",  # how good it is
-    "console", "report", "export", "conclusion", "adaptation", "estimator",  # what a user calls
+    "console", "discover",  # what is there among the unknown
+    "report", "export", "conclusion", "adaptation", "estimator",  # what a user calls
     "demo", "bench",
     "corrections", "continuation", "review", "cli",  # what a person says of a run
 )  # fmt: skip

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans, MiniBatchKMeans
 from sklearn.decomposition import PCA
 from sklearn.metrics import normalized_mutual_info_score
@@ -168,6 +169,26 @@ def novel_nmi(
     n_different = len(np.unique(x, axis=0))  # k-means warns of groups it cannot fill
     groups = kind(min(n_classes, n_different), n_init=5, random_state=seed).fit_predict(x)
     return float(normalized_mutual_info_score(classes, groups))
+
+
+def cluster_accuracy(classes: npt.ArrayLike, groups: npt.ArrayLike) -> float:
+    """Share of samples in the group that stands for their class (Hungarian accuracy).
+
+    Groups and classes are paired one to one, as well as can be.
+
+    Args:
+        classes: true classes, names or numbers.
+        groups: numbers of the groups; below zero is in no group, and never right.
+    """
+    names, g = _paired(classes, groups, "groups")
+    if not names.size:
+        return NAN
+    inside = g.astype(np.int64) >= 0
+    y, g = np.unique(names, return_inverse=True)[1], np.unique(g, return_inverse=True)[1]
+    counts = np.zeros((y.max() + 1, g.max() + 1), dtype=np.int64)
+    np.add.at(counts, (y[inside], g[inside]), 1)
+    pairs = linear_sum_assignment(counts, maximize=True)
+    return float(counts[pairs].sum() / names.size)
 
 
 def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, n_known: int) -> IntArray:

@@ -1,0 +1,191 @@
+"""From features of rejected images to categories: pure functions on arrays.
+
+Whatever the way, it is the same for all of them: a bounded sample is grouped, every image is given
+to its nearest centre, and one that is far from all of them, or nearest to a known class, to none.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from unida.discover.groups import Anchors, Features, Groups, nearest, unit
+from unida.discover.ways import SMALLEST, Way
+from unida.rows import sample
+from unida.streams import stream_seed
+from unida.types import FloatArray, IntArray
+
+FEWEST = 2 * SMALLEST
+"""Images to look for categories in; among fewer, none is found."""
+MOST_GROUPED = 4000
+"""Rows that are grouped; all others are given to the nearest centre."""
+REPEATS = 8
+"""Half samples whose numbers of categories make the interval."""
+NEIGHBOURS = 10
+"""Centres that an image may belong to."""
+FENCE = 1.5
+"""Further than this many interquartile ranges above the upper quartile is far."""
+REPRESENTATIVES = 9
+
+NONE = 0
+"""The category of an image that is in none."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Categories of N rejected images.
+
+    Attributes:
+        category: (N,), from 1 in falling size; `NONE` for none of these.
+        confidence: (N,), probability of the category; 0 where there is none.
+        centres: (K, D), of the categories in their order, in unit rows.
+        low: fewest categories seen in half samples, K at most.
+        high: most, K at least.
+    """
+
+    category: IntArray
+    confidence: FloatArray
+    centres: Features
+    low: int
+    high: int
+
+
+def find(features: Features, anchors: Anchors, way: Way, seed: int = 0) -> Found:
+    """Finds categories; the order of the rows has no say in the outcome.
+
+    Args:
+        features: (N, D), of the rejected images.
+        anchors: images of known classes in the same directions.
+        way: one of `unida.discover.ways.WAYS`.
+        seed: of all that is drawn.
+    """
+    if len(features) < FEWEST:
+        nothing = np.zeros(len(features))
+        return Found(nothing.astype(np.int64), nothing, features[:0], 0, len(features))
+    order = np.lexsort(features.T)
+    x, known = unit(features[order]), _in_order(anchors)
+    some = x[sample(len(x), MOST_GROUPED, seed, "grouped")]
+    groups = way(some, known, seed)
+    category, confidence, numbers = verdicts(x, groups)
+    counts = [_count(half, known, way, seed) for half in _halves(some, seed)]
+    back = np.argsort(order)
+    return Found(
+        category=category[back],
+        confidence=confidence[back],
+        centres=groups.centres[numbers],
+        low=min(len(numbers), *counts),
+        high=max(len(numbers), *counts),
+    )
+
+
+def make_anchors(
+    features: Features,
+    best: IntArray,
+    accepted: npt.NDArray[np.bool_],
+    source_features: Features,
+    source_labels: IntArray,
+) -> Anchors:
+    """Images of known classes: target images that were accepted, so that the domain is the same.
+
+    Where those are of fewer than two classes, the source, with its mean moved to the target's.
+
+    Args:
+        features: (N, D), of all target images.
+        best: (N,), their most likely known classes.
+        accepted: (N,), which were not rejected.
+        source_features: (M, D).
+        source_labels: (M,).
+    """
+    classes, counts = np.unique(best[accepted], return_counts=True)
+    enough = classes[counts >= SMALLEST]
+    if len(enough) >= 2 or not len(source_features):
+        rows = accepted & np.isin(best, enough)
+        return Anchors(features[rows], best[rows])
+    return Anchors(source_features + features.mean(0) - source_features.mean(0), source_labels)
+
+
+def verdicts(x: Features, groups: Groups) -> tuple[IntArray, FloatArray, IntArray]:
+    """Category and confidence of every row, and the groups that the categories are, in order.
+
+    The confidence is that of round Gaussians of one width around the centres. The width is taken
+    from the rows: their mean squared distance over the number of directions they differ in.
+    """
+    centres = np.concatenate([groups.centres, groups.known])
+    numbers, far = nearest(x, centres, NEIGHBOURS)
+    first, distance = numbers[:, 0], far[:, 0]
+    variance = (distance**2).mean() / _directions(x - centres[first])
+    logits = (far[:, :1] ** 2 - far**2) / (2 * max(variance, 1e-12))
+    confidence = 1 / np.exp(logits).sum(1)
+    inside = (first < len(groups.centres)) & (distance <= limits(first, distance, len(centres)))
+    sizes = np.bincount(first[inside], minlength=len(groups.centres))
+    by_size = np.argsort(-sizes, kind="stable")
+    kept = by_size[sizes[by_size] >= SMALLEST]
+    number = np.zeros(len(centres), np.int64)
+    number[kept] = np.arange(1, len(kept) + 1)
+    category = np.where(inside, number[first], NONE)
+    return category, np.where(category == NONE, 0.0, confidence), kept
+
+
+def limits(group: IntArray, distance: FloatArray, count: int) -> FloatArray:
+    """(N,), how far from its centre each row may be: outliers of their own group or of all.
+
+    Scattered images may make a wide group of their own, so that own quartiles are not enough.
+    """
+    of_all = _fence(distance)
+    by_group = np.full(count, of_all)
+    for number in np.unique(group):
+        by_group[number] = min(of_all, _fence(distance[group == number]))
+    return np.asarray(by_group[group])
+
+
+def representatives(x: Features, centre: Features, most: int = REPRESENTATIVES) -> IntArray:
+    """Rows that show a category: the nearest to its centre, then ones unlike those chosen.
+
+    They are chosen among the nearer half of the rows, the one furthest from all chosen ones first;
+    one that is the same as a chosen row is left out.
+
+    Args:
+        x: (N, D), unit rows of the category's images.
+        centre: (D,).
+        most: rows to choose.
+    """
+    _, far = nearest(x, centre[None], 1)
+    close = np.argsort(far[:, 0], kind="stable")[: max(most, (len(x) + 1) // 2)]
+    chosen = [int(close[0])]
+    apart = _apart(x, close, chosen[0])
+    while len(chosen) < most and apart.max() > 1e-6:
+        chosen.append(int(close[apart.argmax()]))
+        apart = np.minimum(apart, _apart(x, close, chosen[-1]))
+    return np.array(chosen)
+
+
+def _apart(x: Features, rows: IntArray, row: int) -> FloatArray:
+    return np.asarray(np.linalg.norm(x[rows].astype(np.float64) - x[row], axis=1))
+
+
+def _count(x: Features, anchors: Anchors, way: Way, seed: int) -> int:
+    return len(verdicts(x, way(x, anchors, seed))[2])
+
+
+def _halves(x: Features, seed: int) -> list[Features]:
+    """Half samples: a number found in them varies about as it does between whole samples."""
+    draws = [np.random.default_rng(stream_seed(seed, "half", i)) for i in range(REPEATS)]
+    size = max(FEWEST, len(x) // 2)
+    return [x[np.sort(draw.choice(len(x), size, replace=False))] for draw in draws]
+
+
+def _in_order(anchors: Anchors) -> Anchors:
+    order = np.lexsort((*anchors.features.T, anchors.labels))
+    return Anchors(unit(anchors.features[order]), anchors.labels[order])
+
+
+def _directions(rest: Features) -> float:
+    """How many directions rows differ in: (tr C)² / tr C² of their second moments C."""
+    moments = rest.T.astype(np.float64) @ rest / len(rest)
+    squares = float((moments**2).sum())
+    return float(np.trace(moments)) ** 2 / squares if squares else 1.0
+
+
+def _fence(distance: FloatArray) -> float:
+    lower, upper = np.quantile(distance, (0.25, 0.75))
+    return float(upper + FENCE * (upper - lower))
