@@ -103,8 +103,6 @@ def adapt_domains(
     run, device = RunFolder(config.out), source.device
     skipped = [*source.samples.skipped, *target.samples.skipped]
     _check_classes(source.samples)
-    continued = Path(config.source) == run.source  # target images were added to the source
-    concerns = _look_at_data(source.samples, target.samples, continued)
     kept, held = hold_out(source.samples, config.holdout, config.seed)
     method = _build_method(config, backbone, source.part(kept), target)
     with display() as progress:
@@ -117,6 +115,10 @@ def adapt_domains(
         batches = Batches(learned, target, config)
         run.begin(config, {"method": dataclasses.asdict(method.config)})
         run.write_skipped(skipped)
+        continued = Path(config.source) == run.source  # target images were added to the source
+        concerns = _look_at_data(source.samples, target.samples, continued)
+        if not run.state.exists():  # a run that is resumed was warned of when it began
+            say_concerns(concerns)
         method.backbone.dtype = pick_dtype(config.precision, device)
         report = progress.training(config.method, config.steps)
         train(method, batches, config, device, run, report, watch)
@@ -167,10 +169,8 @@ def _check_classes(source: Samples) -> None:
 
 
 def _look_at_data(source: Samples, target: Samples, continued: bool) -> list[Concern]:
-    """Says what looks wrong with the images before time is spent on them."""
+    """What looks wrong with the images, before time is spent on them."""
     if not team.is_first():
         return []
     twins = 0.0 if continued else share_of_twins(source.paths, target.paths)
-    concerns = warnings_of(Data(source.classes, count_images(source), len(target), twins))
-    say_concerns(concerns)
-    return concerns
+    return warnings_of(Data(source.classes, count_images(source), len(target), twins))
