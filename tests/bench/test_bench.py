@@ -11,6 +11,7 @@ import pytest
 from tests.bench.benches import arguments, start, wait_for, write_data
 from unida.bench.command import Bench, planned, progress_table
 from unida.bench.folder import ResultsFolder
+from unida.bench.local import _note_if_killed
 from unida.bench.results import from_json, read_results, to_json
 from unida.cli import main
 from unida.errors import UserError
@@ -151,6 +152,26 @@ def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
         assert steps == list(range(2, 61, 2))
 
 
+def test_runs_in_a_row_are_the_same_runs(finished: tuple[Path, Path], tmp_path: Path) -> None:
+    protocol, alone = finished
+    row = ("--methods", "source_only", "--in-a-row", "4", "--oracle")
+    assert main(arguments(protocol, tmp_path / "results", *row)) == 0
+    found = read_results(tmp_path / "results")
+    same = [r for r in read_results(alone) if r.entry == "source_only"]
+    assert [r.rules for r in found] == [r.rules for r in same]
+    assert len(list((tmp_path / "results" / "logs").iterdir())) == 1
+
+
+def test_of_a_row_that_was_killed_one_run_failed(tmp_path: Path) -> None:
+    jobs = planned(Bench("digits", tmp_path, methods="source_only", seeds=2))
+    folder = ResultsFolder(tmp_path)
+    folder.make()
+    _note_if_killed(folder, jobs, 137)
+    assert [folder.state(job) for job in jobs] == ["failed", *["waiting"] * (len(jobs) - 1)]
+    _note_if_killed(folder, jobs, 0)
+    assert folder.state(jobs[1]) == "waiting"
+
+
 def test_two_benches_share_a_folder(tmp_path: Path) -> None:
     protocol = write_data(tmp_path)
     out = tmp_path / "results"
@@ -183,6 +204,7 @@ def test_label_noise_and_fewer_unknown_classes_are_part_of_a_bench(tmp_path: Pat
         (["--unknowns", "some"], "unknowns"),
         (["--seeds", "0"], "seeds"),
         (["--at-once", "0"], "at_once"),
+        (["--in-a-row", "0"], "in_a_row"),
         (["--methods", ","], "methods"),
         (["--setting", "upside-down"], "setting"),
         (["--data", "nowhere"], "data"),

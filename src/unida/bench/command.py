@@ -33,7 +33,7 @@ N = TypeVar("N", int, float)
 
 @dataclass(frozen=True)
 class Bench:
-    """Runs methods × tasks × seeds of a benchmark; what is done already is not done again.
+    """Runs methods × tasks × seeds of a benchmark; what is done is not done again.
 
     Example: unida bench office-home --data data/office-home --out results --methods san,ovanet
     """
@@ -65,6 +65,8 @@ class Bench:
     """Processes of this machine, or tasks of a Ray cluster."""
     at_once: int | None = None
     """Processes at a time on this machine; by default one for every 4 cores."""
+    in_a_row: int = 1
+    """Runs of one process, one after the other; more than one spares short runs its start."""
     address: str = "auto"
     """Of the Ray cluster."""
     cpus: float = 1.0
@@ -90,7 +92,7 @@ def run_bench(given: Bench) -> None:
         if given.on == "ray":
             run_on_ray(jobs, places, given.address, given.cpus, given.gpus, tell)
         else:
-            run_local(jobs, places, given.at_once or _at_once(), tell)
+            run_local(jobs, places, given.at_once or _at_once(), tell, given.in_a_row)
     with folder.lock("results", wait=True):
         if any(folder.state(job) == "done" for job in jobs):
             gather(folder.path)
@@ -107,6 +109,7 @@ def planned(given: Bench) -> list[Job]:
     path = Path(given.protocol)
     require(given.seeds >= 1, "seeds", given.seeds, "1 or more")
     require(given.at_once is None or given.at_once >= 1, "at_once", given.at_once, "1 or more")
+    require(given.in_a_row >= 1, "in_a_row", given.in_a_row, "1 or more")
     return plan(
         str(path.absolute()) if path.suffix == ".toml" else protocol.name,
         given.setting,

@@ -11,7 +11,9 @@ from unida.bench.jobs import Job
 from unida.bench.worker import BUSY, Places, to_line
 
 
-def run_local(jobs: list[Job], places: Places, at_once: int, tell: Callable[[], None]) -> None:
+def run_local(
+    jobs: list[Job], places: Places, at_once: int, tell: Callable[[], None], in_a_row: int = 1
+) -> None:
     """Runs all jobs; returns when each has a result or a recorded failure.
 
     Args:
@@ -20,29 +22,29 @@ def run_local(jobs: list[Job], places: Places, at_once: int, tell: Callable[[], 
         places: of data and results.
         at_once: processes at a time; they may share one GPU.
         tell: called a few times a second.
+        in_a_row: jobs of one process, one after the other.
     """
     folder = ResultsFolder(places.results)
-    running: dict[str, tuple[Job, subprocess.Popen[bytes]]] = {}
+    running: list[tuple[list[Job], subprocess.Popen[bytes]]] = []
     try:
         while True:
-            for name, (job, process) in list(running.items()):
-                if process.poll() is not None:
-                    del running[name]
-                    _note_if_killed(folder, job, process.returncode)
+            for row, process in [pair for pair in running if pair[1].poll() is not None]:
+                running.remove((row, process))
+                _note_if_killed(folder, row, process.returncode)
             open_jobs = [job for job in jobs if not _ended(folder, job)]
             if not open_jobs and not running:
                 return
-            for job in open_jobs:
-                if len(running) >= at_once:
-                    break
-                if job.name not in running and not folder.is_locked(job):
-                    running[job.name] = (job, _start(job, places, folder, at_once))
+            taken = {job.name for row, _ in running for job in row}
+            free = [j for j in open_jobs if j.name not in taken and not folder.is_locked(j)]
+            while free and len(running) < at_once:
+                row, free = free[:in_a_row], free[in_a_row:]
+                running.append((row, _start(row, places, folder, at_once)))
             tell()
             time.sleep(0.2)
     finally:
-        for _, process in running.values():  # an interrupt: each goes on from its checkpoint
+        for _, process in running:  # an interrupt: each goes on from its checkpoint
             process.terminate()
-        for _, process in running.values():
+        for _, process in running:
             process.wait()
 
 
@@ -51,10 +53,11 @@ def _ended(folder: ResultsFolder, job: Job) -> bool:
 
 
 def _start(
-    job: Job, places: Places, folder: ResultsFolder, at_once: int
+    row: list[Job], places: Places, folder: ResultsFolder, at_once: int
 ) -> subprocess.Popen[bytes]:
+    """A process for some jobs; what it says goes to the log of the first."""
     threads = max(1, (os.cpu_count() or 1) // at_once)
-    with folder.log(job).open("ab") as log:
+    with folder.log(row[0]).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "unida.bench.worker"],
             stdin=subprocess.PIPE,
@@ -63,12 +66,14 @@ def _start(
             env={"OMP_NUM_THREADS": str(threads)} | os.environ,
         )
     assert process.stdin is not None
-    process.stdin.write(to_line(job, places).encode())
+    process.stdin.write("\n".join(to_line(job, places) for job in row).encode())
     process.stdin.close()
     return process
 
 
-def _note_if_killed(folder: ResultsFolder, job: Job, status: int) -> None:
+def _note_if_killed(folder: ResultsFolder, row: list[Job], status: int) -> None:
     """A process that ended without a word: out of memory, or killed by someone."""
-    if status not in (0, BUSY) and not _ended(folder, job):
-        folder.fail(job, f"the process ended with status {status}; {folder.log(job)} may say why")
+    left = [job for job in row if not _ended(folder, job)]
+    if status not in (0, BUSY) and left:  # the first was under way; the others get another process
+        log = folder.log(row[0])
+        folder.fail(left[0], f"the process ended with status {status}; {log} may say why")

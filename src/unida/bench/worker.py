@@ -104,10 +104,13 @@ def to_line(job: Job, places: Places) -> str:
     return json.dumps({"job": dataclasses.asdict(job), "places": dataclasses.asdict(places)})
 
 
-def main(line: str) -> int:
-    """Exit status of a process that runs the job on this line."""
-    given = json.loads(line)
-    return 0 if work(Job(**given["job"]), Places(**given["places"])) else BUSY
+def main(lines: str) -> int:
+    """Exit status of a process that runs the jobs on these lines."""
+    status = 0
+    for given in map(json.loads, lines.splitlines()):
+        if not work(Job(**given["job"]), Places(**given["places"])):
+            status = BUSY
+    return status
 
 
 if __name__ == "__main__":
