@@ -41,6 +41,7 @@ from unida.devices import pick_device
 from unida.errors import UserError, require
 from unida.model import Model
 from unida.models.backbone import Backbone, given_features
+from unida.report.command import report_if_possible
 from unida.runs import RunFolder
 from unida.types import UNKNOWN, FloatArray, Scored
 
@@ -140,11 +141,12 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if kind_of(X) in ("place", "dataset") and y is not None:
             require(target is None, "y", type(y).__name__, "none, for the source has its labels")
             y, target = None, y
-        handed = {"source": self._read_labelled(X, y)}
-        handed["target"] = self._read(X if target is None else target)
-        backbone = self._pick_backbone(handed)
+        source = self._read_labelled(X, y)
+        unlabelled = replace(source, samples=Samples(source.samples.paths))
+        handed = {"source": source, "target": unlabelled if target is None else self._read(target)}
+        given = _embeddings_of(handed)
         with self._folder() as out, contextlib.nullcontext() if self.verbose else quietly():
-            self.model_ = _train(self._config(X, target, out), handed, backbone)
+            self.model_ = _train(self._config(X, target, out), handed, given)
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
@@ -214,23 +216,12 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         lowest = min(int(classes.min()), 0) if numeric else 0
         self.unknown_label_ = (lowest - 1 if -1 in classes else -1) if numeric else UNKNOWN
 
-    def _pick_backbone(self, handed: dict[str, Handed]) -> Backbone | None:
-        """The one that stands for given embeddings; None where images are to be shown to one."""
-        widths = {_width(one) for one in handed.values()}
-        if len(widths) > 1:
-            raise UserError(
-                "Source and target are not of one kind: both must be images, or both embeddings "
-                "of the same length."
-            )
-        width = widths.pop()
-        return given_features(width) if width else None
-
     def _config(self, source: Any, target: Any, out: Path) -> RunConfig:
         values = {name: getattr(self, name) for name in _SHARED}
         values |= {"seed": self._seed(), "out": str(out)}
+        more = {"report": self.out is not None} | dict(self.options or {})
         places = {"source": source, "target": source if target is None else target}
         values |= {k: os.path.abspath(v) for k, v in places.items() if kind_of(v) == "place"}
-        more = dict(self.options or {})
         for name in more:
             require(name not in (*values, "settings"), "options", name, "what is no parameter")
         config = from_mapping(RunConfig, values | more, "a run")
@@ -253,9 +244,21 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             yield Path(folder)
 
 
-def _width(handed: Handed) -> int | None:
-    """Length of an embedding; None of images."""
-    return handed.content.shape[-1] if isinstance(handed.content, Tensor) else None
+def _embeddings_of(handed: dict[str, Handed]) -> Backbone | None:
+    """What stands for the backbone of given embeddings; None where images are to be shown to one.
+
+    Raises:
+        UserError: of source and target, one is embeddings and the other is not.
+    """
+    contents = [one.content for one in handed.values()]
+    widths = {c.shape[-1] if isinstance(c, Tensor) else None for c in contents}
+    if len(widths) > 1:
+        raise UserError(
+            "Source and target are not of one kind: both must be images, or both embeddings of "
+            "the same length."
+        )
+    width = widths.pop()
+    return given_features(width) if width else None
 
 
 def _train(config: RunConfig, handed: dict[str, Handed], given: Backbone | None) -> Model:
@@ -272,4 +275,7 @@ def _train(config: RunConfig, handed: dict[str, Handed], given: Backbone | None)
     source, target = domains["source"], domains["target"]
     learned, _ = hold_out(source.samples, config.holdout, config.seed)
     config = replace(config, batch=max(2, min(config.batch, len(learned), len(target))))
-    return adapt_domains(config, source, target, backbone)
+    model = adapt_domains(config, source, target, backbone)
+    if config.report:
+        report_if_possible(RunFolder(config.out))
+    return model

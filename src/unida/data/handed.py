@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from unida.config import RunConfig
@@ -147,6 +147,8 @@ def decode_opened(opener: Opener, size: int) -> Pixels:
         return to_square(opener(), size)
     except BadImageError:
         raise
+    except UnidentifiedImageError:
+        raise BadImageError("not an image") from None
     except Exception as error:  # whoever decodes it may raise anything
         raise BadImageError(f"broken: {str(error) or type(error).__name__}") from None
 

@@ -183,6 +183,6 @@ class SAN(Method):
 
 def _filled(config: SANConfig, features: int, frozen: bool) -> SANConfig:
     usual = ON_A_FROZEN_ONE if frozen else BESIDE_A_BACKBONE
-    usual = usual | {"width": min(features, int(usual.get("width", features)))}
+    usual = usual | {"width": max(2, min(features, int(usual.get("width", features))))}
     left_out = {name: value for name, value in usual.items() if getattr(config, name) is None}
     return replace(config, **left_out)  # type: ignore[arg-type]

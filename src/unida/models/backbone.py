@@ -56,7 +56,7 @@ class Backbone(nn.Module):
     @property
     def is_given(self) -> bool:
         """Whether embeddings stand in its place: there is no network to show an image to."""
-        return isinstance(self.net, _Nothing)
+        return isinstance(self.net, Embeddings)
 
     def forward(self, images: Tensor) -> Tensor:
         if images.ndim == 2:  # embedded already: the backbone is frozen
@@ -95,8 +95,8 @@ class Backbone(nn.Module):
             return part(x).float()
 
 
-class _Nothing(nn.Module):
-    """A network that is never asked: the embeddings are there already."""
+class Embeddings(nn.Module):
+    """In the place of a network: it is never asked, what it would say is there already."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -139,7 +139,7 @@ def build_backbone(name: str, weights: str | None) -> Backbone:
 def given_features(width: int) -> Backbone:
     """What stands for a backbone where its features, `width` numbers an image, are handed over."""
     spec = json.dumps({"name": GIVEN, "out_features": width})
-    return Backbone(_Nothing(width), spec, pretrained=True)
+    return Backbone(Embeddings(width), spec, pretrained=True)
 
 
 def rebuild_backbone(spec: str) -> Backbone:
