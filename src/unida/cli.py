@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 import tyro
 from rich.console import Console
@@ -27,16 +27,16 @@ from unida.data.check import DataCheck, run_data_check
 from unida.data.samples import Skipped
 from unida.demo import Demo, run_demo
 from unida.devices import pick_device
+from unida.discover.command import Discover, run_discover
 from unida.errors import UserError
 from unida.export import Export, run_export
 from unida.methods import METHODS
 from unida.model import load
+from unida.options import parse as _parse
 from unida.reject import RULES, in_words, rules_in_words
 from unida.report.command import Report, run_report
 from unida.review import Review, run_review
 from unida.runs import RunFolder, prediction_lines, to_bytes, write_lines, write_text
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Methods:
-    """Lists the methods: paper, own reject rule, whether the code follows a release; and all rules.
+    """Lists the methods, with paper, rule and origin, and all reject rules.
 
     Example: unida methods
     """
@@ -158,7 +158,7 @@ def evaluate_command(args: list[str]) -> None:
     names = [field.name for field in dataclasses.fields(next(iter(result.scores.values())))]
     table.add_column("rule")
     for name in names:
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", overflow="fold")
     for rule, scores in result.scores.items():
         table.add_row(
             in_words(rule, model.rules[rule]),
@@ -179,6 +179,10 @@ def evaluate_command(args: list[str]) -> None:
 
 def report_command(args: list[str]) -> None:
     run_report(_parse(Report, "report", args))
+
+
+def discover_command(args: list[str]) -> None:
+    run_discover(_parse(Discover, "discover", args))
 
 
 def export_command(args: list[str]) -> None:
@@ -237,6 +241,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "predict": predict_command,
     "evaluate": evaluate_command,
     "report": report_command,
+    "discover": discover_command,
     "export": export_command,
     "review": review_command,
     "methods": methods_command,
@@ -250,12 +255,13 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
 
 USAGE = """usage: unida COMMAND ...
 
-  adapt     labelled source and unlabelled target images in, a model and labels out
+  adapt     labelled and unlabelled images in, a model and labels out
   predict   label new images with a trained model
   evaluate  score a trained model on labelled images
   report    a run as a page: map, galleries, categories, what is in doubt
+  discover  group the images called unknown into novel categories
   export    one file with the model and its reject rule, to use without unida
-  review    name found categories and correct labels on a page, for adapt --continue
+  review    name categories and correct labels on a page, for adapt --continue
   methods   list the methods, their papers and how they decide
   data      check the folders of a benchmark's data set
   bench     methods × tasks × seeds of a benchmark, from one command
@@ -290,11 +296,6 @@ def main(argv: list[str] | None = None) -> int:
         say("unida: stopped. A run goes on from its last checkpoint with --resume.")
         return 130
     return 0
-
-
-def _parse(kind: type[T], command: str, args: list[str], default: T | None = None) -> T:
-    start = tyro.MISSING_NONPROP if default is None else default
-    return tyro.cli(kind, prog=f"unida {command}", args=args, default=start)
 
 
 def _run_config(given: Adapt) -> RunConfig:
