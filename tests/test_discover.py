@@ -1,6 +1,7 @@
 """Novel categories: found where they are, none where there is nothing, whatever the order."""
 
 import csv
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ from PIL import Image
 from tests.tasks import Task
 from unida.adaptation import run_adaptation
 from unida.atlas import Atlas
+from unida.bench.arrays import Arrays
+from unida.bench.results import Result, RuleResult, to_json
 from unida.cli import main
 from unida.discover import find as finding
 from unida.discover.find import FEWEST, NONE, find, make_anchors, representatives, verdicts
@@ -349,3 +352,57 @@ def test_the_name_is_the_nearest_one(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="not a whole text-image model"):
         suggest(tmp_path, ["owl"], [], "a {}")
+
+
+# The benchmark.
+
+
+def write_result(run: Path, x: Features, labels: IntArray) -> None:
+    """A run of a bench that knows the classes 2 and above, as 0 and 1, and rejects the others."""
+    run.mkdir(parents=True)
+    known = labels >= 2
+    mine = np.where(known, labels - 2, 2)
+    names = labels.astype(np.str_)
+    score = np.where(known, -1.0, 1.0)
+    best, half = np.where(known, mine, 0), np.full(len(x), 0.5)
+    Arrays(mine, names, best, half, score, x, best[known], x[known]).save(run / "scores.npz")
+    rule = RuleResult("own", 0.0, "", {"known": 1.0, "unknown": 1.0}, [])
+    result = Result(
+        data="d", setting="unda", source="a", target="b", entry="san", method="san", seed=0,
+        label_noise=0.0, unknown_classes=2, known_classes=["2", "3"], shared_classes=["2", "3"],
+        images={}, options={}, settings={}, rules={"mixture": rule}, ranking={}, seconds=0.0,
+        parameters=0, made_with={},
+    )  # fmt: skip
+    (run / "result.json").write_text(to_json(result))
+
+
+def benchmark(monkeypatch: pytest.MonkeyPatch, *args: object) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    monkeypatch.setenv("UNIDA_COMMIT", "abc")
+    importlib.import_module("discover").main([str(arg) for arg in args])
+
+
+def test_the_benchmark_scores_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, labels = blobs([30, 30, 20, 20])
+    write_result(tmp_path / "results/runs/one", x, labels)
+    benchmark(monkeypatch, tmp_path / "results", "--out", tmp_path / "table")
+    rows = json.loads((tmp_path / "table.json").read_text())["results"]
+    assert [(row["set"], row["way"]) for row in rows] == [
+        (name, way) for name in ("rejected", "unknown") for way in WAYS
+    ]
+    for row in rows:
+        assert row["true"] == row["count"] == 2
+        assert row["acc"] == pytest.approx(1 - row["none_of_novel"])
+        assert row["acc"] > 0.9
+        assert row["h3"] == pytest.approx(3 / (2 + 1 / row["nmi"]))
+    table = (tmp_path / "table.md").read_text()
+    assert "| san | rejected | anchored |" in table
+    assert "| all | unknown | kmeans |" in table
+
+
+def test_the_benchmark_measures_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = ("--sizes", "100,200", "--categories", 3, "--ways", "hdbscan,anchored")
+    benchmark(monkeypatch, "--scale", *small, "--out", tmp_path / "scale.json")
+    rows = json.loads((tmp_path / "scale.json").read_text())["results"]
+    assert [row["way"] for row in rows] == ["hdbscan", "anchored"]
+    assert all(len(row["seconds"]) == 2 and row["slope"] is not None for row in rows)

@@ -38,8 +38,8 @@ def kmeans(x: Features, anchors: Anchors, seed: int) -> Groups:
     some = x[sample(len(x), LOOKED_AT, seed, "silhouettes")]
     draws = np.random.default_rng(stream_seed(seed, "no groups"))
     spread = np.cov(some, rowvar=False).reshape(some.shape[1], -1)
-    flat = draws.multivariate_normal(some.mean(0), spread, len(some), "ignore", method="eigh")
-    flat = flat.astype(np.float32)
+    drawn = draws.multivariate_normal(some.mean(0), spread, len(some), "ignore", method="eigh")
+    flat = drawn.astype(np.float32)
     tried = numbers_to_try(min(len(some), SMALLEST * len(np.unique(some, axis=0))))
     gaps = [_at(some, k, seed) - _at(flat, k, seed) for k in tried]
     if not gaps or max(gaps) <= 0:
