@@ -409,8 +409,16 @@ function lookOf(group) {
   if (map.by === "class") return look(group, UNKNOWN);
   return group > 0 ? look(group - 1, -1) : look(0, 0);
 }
-const shows = i => isSource(i) ? $("show-source").checked : $("show-target").checked;
-const active = i => shows(i) && (map.only.size === 0 || map.only.has(groupOf(i)));
+const HIDDEN = 0, FADED = 1, LIT = 2;
+const state = new Uint8Array(N + M), groups = new Int32Array(N + M);  // of every mark
+const active = i => state[i] === LIT;
+function updateStates() {
+  const target = $("show-target").checked, source = $("show-source").checked;
+  for (let i = 0; i < N + M; i++) {
+    const shown = isSource(i) ? source : target;
+    state[i] = !shown ? HIDDEN : map.only.size === 0 || map.only.has(groups[i]) ? LIT : FADED;
+  }
+}
 const span = values => Math.max(values.reduce((a, b) => Math.max(a, b), 0) - values.reduce((a, b) => Math.min(a, b), 1), .05);
 const WIDE = D.map ? span(X) : 1, HIGH = D.map ? span(Y) : 1;
 function scale() { return Math.min((map.width - 90) / WIDE, (map.height - 40) / HIGH) * map.zoom; }
@@ -434,26 +442,27 @@ function stampOf(group, hollow) {
 function draw() {
   const canvas = $("canvas"), pen = canvas.getContext("2d"), dense = window.devicePixelRatio || 1;
   map.draws += 1;
-  pen.setTransform(dense, 0, 0, dense, 0, 0);
-  pen.clearRect(0, 0, map.width, map.height);
+  pen.setTransform(1, 0, 0, 1, 0, 0);  // whole pixels, not scaled: the quickest way to draw a stamp
+  pen.clearRect(0, 0, canvas.width, canvas.height);
   const pictures = $("show-pictures").checked, k = scale(), dx = map.width / 2, dy = map.height / 2;
   const stamps = new Map();
-  for (const lit of [false, true]) {
-    if (!lit && map.only.size === 0) continue;
-    pen.globalAlpha = lit ? (pictures ? .35 : .88) : .09;
+  for (const now of map.only.size ? [FADED, LIT] : [LIT]) {
+    pen.globalAlpha = now === FADED ? .09 : pictures ? .35 : .88;
     for (const i of map.order) {
-      if (!shows(i) || active(i) !== lit) continue;
+      if (state[i] !== now) continue;
       const x = (X[i] - map.x) * k + dx, y = (Y[i] - map.y) * k + dy;
       if (x < -9 || y < -9 || x > map.width + 9 || y > map.height + 9) continue;
-      const group = groupOf(i), key = group * 2 + (i >= N);
+      const key = groups[i] * 2 + (i >= N);
       let drawn = stamps.get(key);
-      if (!drawn) stamps.set(key, drawn = stampOf(group, i >= N));
-      pen.drawImage(drawn.canvas, x - drawn.side / 2, y - drawn.side / 2, drawn.side, drawn.side);
+      if (!drawn) stamps.set(key, drawn = stampOf(groups[i], i >= N));
+      const half = drawn.canvas.width / 2;
+      pen.drawImage(drawn.canvas, Math.round(dense * x - half), Math.round(dense * y - half));
     }
   }
+  pen.setTransform(dense, 0, 0, dense, 0, 0);
   pen.globalAlpha = 1;
   if (pictures) drawPictures(pen);
-  if (map.over >= 0) drawOver(pen);
+  drawOver();
 }
 function drawPictures(pen) {
   // One picture for each square of the screen that has any: the first of them.
@@ -468,14 +477,18 @@ function drawPictures(pen) {
     taken.add(key);
     const ratio = shapeOf(i), width = ratio >= 1 ? room - 8 : (room - 8) * ratio, height = width / ratio;
     const left = (Math.floor(x / room) + .5) * room - width / 2, top = (Math.floor(y / room) + .5) * room - height / 2;
-    pen.fillStyle = lookOf(groupOf(i)).colour;
+    pen.fillStyle = lookOf(groups[i]).colour;
     pen.fillRect(left - 2, top - 2, width + 4, height + 4);
     paint(pen, i, left, top, width, height, redraw);
   }
 }
-function drawOver(pen) {
-  const x = screenX(map.over), y = screenY(map.over), r = radius() + 4;
-  trace(pen, "circle", x, y, r);
+function drawOver() {
+  // On a canvas of its own: pointing does not draw all marks again.
+  const pen = $("over").getContext("2d"), dense = window.devicePixelRatio || 1;
+  pen.setTransform(dense, 0, 0, dense, 0, 0);
+  pen.clearRect(0, 0, map.width, map.height);
+  if (map.over < 0) return;
+  trace(pen, "circle", screenX(map.over), screenY(map.over), radius() + 4);
   pen.strokeStyle = dark() ? "#fff" : "#111";
   pen.lineWidth = 2;
   pen.stroke();
@@ -497,7 +510,7 @@ function hover(i, speak = false) {
   if (i === map.over) return;
   map.over = i;
   $("canvas").classList.toggle("over", i >= 0);
-  redraw();
+  drawOver();
   const tip = $("tip");
   tip.hidden = i < 0;
   if (i < 0) return;
@@ -536,8 +549,8 @@ function fit() {
   const canvas = $("canvas"), dense = window.devicePixelRatio || 1, box = $("stage").getBoundingClientRect();
   map.width = box.width - 2;
   map.height = box.height - 2;
-  canvas.width = Math.round(map.width * dense);
-  canvas.height = Math.round(map.height * dense);
+  $("over").width = canvas.width = Math.round(map.width * dense);
+  $("over").height = canvas.height = Math.round(map.height * dense);
   map.stamps.clear();
   redraw();
 }
@@ -547,7 +560,7 @@ function stepOnMap(by) {
   const at = map.list.indexOf(map.over), n = map.list.length;
   const i = map.list[at < 0 ? (by > 0 ? 0 : n - 1) : (at + by + n) % n];
   const x = screenX(i), y = screenY(i);
-  if (x < 20 || y < 20 || x > map.width - 20 || y > map.height - 20) { map.x = X[i]; map.y = Y[i]; }
+  if (x < 20 || y < 20 || x > map.width - 20 || y > map.height - 20) { map.x = X[i]; map.y = Y[i]; redraw(); }
   hover(i, true);
 }
 function neighbours(i) {
@@ -560,6 +573,7 @@ function isolate(group, more = false) {
   afterFilter();
 }
 function afterFilter() {
+  updateStates();
   map.list = [];
   hover(-1);
   for (const button of $("legend").children) {
@@ -603,6 +617,7 @@ function drawLegend() {
 }
 function recolour(by) {
   map.by = by;
+  for (let i = 0; i < N + M; i++) groups[i] = groupOf(i);
   map.only.clear();
   map.stamps.clear();
   sortOrder();
