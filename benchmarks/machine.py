@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from unida import __version__
 from unida.bench.scoring import _commit
@@ -28,7 +28,7 @@ from unida.data.pixels import ArrayStore
 from unida.data.samples import Samples
 from unida.devices import pick_device
 from unida.methods import METHODS, Method
-from unida.models.backbone import Backbone
+from unida.models.backbone import Backbone, given_features
 from unida.models.backbone import build_backbone as build_by_name
 from unida.models.hf import build_hf
 from unida.runs import RunFolder
@@ -227,18 +227,10 @@ def random_embeddings(n: int, views: int, width: int, seed: int) -> Tensor:
     return torch.randn(n, 1 + views, width, generator=torch.Generator().manual_seed(seed))
 
 
-class _Nothing(nn.Module):
-    """A network that is never asked: the embeddings are there already."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.out_features = width
-
-
 def build_backbone(name: str, width: int = 0) -> Backbone:
     """Random weights; `vit-small` needs no file, `embeddings` stands for `width` stored numbers."""
     if name == "embeddings":
-        return Backbone(_Nothing(width), "{}", pretrained=True)
+        return given_features(width)
     if name == "vit-small":
         return Backbone(build_hf(VIT_SMALL), json.dumps({"name": name}))
     return build_by_name(name, "none")

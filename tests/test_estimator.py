@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -359,3 +360,21 @@ class TestDataSets:
     def test_a_column_without_images_is_said(self, forms: dict[str, tuple[Any, Any, Any]]) -> None:
         with pytest.raises(UserError, match="column 'digit' holds no image"):
             quick(image_column="digit").fit(forms["a data set"][0])
+
+
+def test_the_page_about_it_runs(
+    digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All blocks but the one that fills the cache of another library."""
+    page = (Path(__file__).parents[1] / "docs" / "python.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "photos").symlink_to(digits.source)
+    (tmp_path / "sketches").symlink_to(digits.target)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        if "load_dataset" not in block:
+            exec(block, names)
+    assert len(blocks) == 4
+    assert names["model"].classes_.tolist() == ["0", "1", "2", "3"]
+    assert names["search"].best_params_.keys() == {"universaladapter__lr"}
