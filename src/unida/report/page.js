@@ -349,6 +349,7 @@ function drawBars() {
     const fill = el("span", { class: "fill" });
     fill.style.width = percent(D.counts[k] / most, 2);
     fill.style.background = look(k, UNKNOWN).colour;
+    fill.hidden = D.counts[k] === 0;
     fill.dataset.k = k;
     return el("button", { type: "button", onclick: () => showClass(k) },
       el("span", { class: "name", text: className(k), title: className(k) }),
@@ -395,7 +396,7 @@ function table(head, rows, numbers = []) {
 }
 
 // ---------- map ----------
-const map = { zoom: 1, x: .5, y: .5, over: -1, only: new Set(), by: "class", stamps: new Map(), draws: 0, asked: false, list: [] };
+const map = { zoom: 1, x: .5, y: .5, over: -1, only: new Set(), by: "class", stamps: new Map(), draws: 0, asked: false, list: [], pictures: new Map() };
 const X = D.map ? Float32Array.from(D.map.x, v => v / 65535) : [];
 const Y = D.map ? Float32Array.from(D.map.y, v => v / 65535) : [];
 const CELLS = 64, cells = new Map();
@@ -464,17 +465,20 @@ function draw() {
   if (pictures) drawPictures(pen);
   drawOver();
 }
+const ROOM = 46;
+const squareOf = (x, y) => Math.floor(x / ROOM) * 1000 + Math.floor(y / ROOM);
 function drawPictures(pen) {
   // One picture for each square of the screen that has any: the first of them.
-  const room = 46, taken = new Set();
+  const room = ROOM;
+  map.pictures.clear();
   for (let n = map.order.length - 1; n >= 0; n--) {
     const i = map.order[n];
     if (!active(i)) continue;
     const x = screenX(i), y = screenY(i);
     if (x < 0 || y < 0 || x > map.width || y > map.height) continue;
-    const key = Math.floor(x / room) * 1000 + Math.floor(y / room);
-    if (taken.has(key)) continue;
-    taken.add(key);
+    const key = squareOf(x, y);
+    if (map.pictures.has(key)) continue;
+    map.pictures.set(key, i);
     const ratio = shapeOf(i), width = ratio >= 1 ? room - 8 : (room - 8) * ratio, height = width / ratio;
     const left = (Math.floor(x / room) + .5) * room - width / 2, top = (Math.floor(y / room) + .5) * room - height / 2;
     pen.fillStyle = lookOf(groups[i]).colour;
@@ -494,6 +498,8 @@ function drawOver() {
   pen.stroke();
 }
 function nearest(x, y, reach = 16) {
+  const picture = $("show-pictures").checked ? map.pictures.get(squareOf(x, y)) : undefined;
+  if (picture !== undefined) return picture;
   const k = scale(), wx = (x - map.width / 2) / k + map.x, wy = (y - map.height / 2) / k + map.y, r = reach / k;
   let best = -1, least = reach * reach;
   for (let a = cellOf(wx - r); a <= cellOf(wx + r); a++) {
@@ -632,7 +638,7 @@ function sortOrder() {
 function setUpMap() {
   if (!D.map) return;
   $("map").hidden = false;
-  $("map-how").textContent = `Every mark is an image; what is shown is ${D.map.how}. Counts in the list are of target · source.`;
+  $("map-how").textContent = `Every mark is an image; what is shown is ${D.map.how}. Counts in the list are of target\u00a0·\u00a0source.`;
   for (let i = 0; i < N + M; i++) {
     const key = cellOf(X[i]) * CELLS + cellOf(Y[i]);
     if (!cells.has(key)) cells.set(key, []);
