@@ -28,7 +28,7 @@ from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.results import Result, from_json
 from unida.discover.find import find, make_anchors
 from unida.discover.groups import Anchors
-from unida.discover.ways import DEFAULT, WAYS
+from unida.discover.ways import WAYS
 from unida.metrics import cluster_accuracy, h3
 
 Bools = npt.NDArray[np.bool_]
@@ -190,7 +190,7 @@ def main(argv: list[str] | None = None) -> None:
     args.out = (args.out or Path("discover")).with_suffix(".json")
     args.results = [str(place) for place in args.results]
     place = machine.write(args, "discover", torch.device("cpu"), rows)
-    head = f"Novel categories, in %; default way: {DEFAULT}. Made by benchmarks/discover.py.\n\n"
+    head = "Novel categories, in %: means over runs. Made by benchmarks/discover.py.\n\n"
     place.with_suffix(".md").write_text(head + table(rows))
 
 

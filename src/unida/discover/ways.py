@@ -85,7 +85,7 @@ def anchored(x: Features, anchors: Anchors, seed: int) -> Groups:
 
 
 WAYS: dict[str, Way] = {"kmeans": kmeans, "hdbscan": hdbscan, "anchored": anchored}
-DEFAULT = "anchored"
+DEFAULT = "hdbscan"
 
 
 def numbers_to_try(rows: int) -> list[int]:
