@@ -263,7 +263,7 @@ class TestRefusals:
 @pytest.fixture(scope="module")
 def run(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("export") / "run"
-    run_adaptation(digits.config(out, steps=60))
+    run_adaptation(digits.config(out, steps=40, report=False))
     return out
 
 
