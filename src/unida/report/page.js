@@ -469,7 +469,6 @@ const ROOM = 46;
 const squareOf = (x, y) => Math.floor(x / ROOM) * 1000 + Math.floor(y / ROOM);
 function drawPictures(pen) {
   // One picture for each square of the screen that has any: the first of them.
-  const room = ROOM;
   map.pictures.clear();
   for (let n = map.order.length - 1; n >= 0; n--) {
     const i = map.order[n];
@@ -479,8 +478,8 @@ function drawPictures(pen) {
     const key = squareOf(x, y);
     if (map.pictures.has(key)) continue;
     map.pictures.set(key, i);
-    const ratio = shapeOf(i), width = ratio >= 1 ? room - 8 : (room - 8) * ratio, height = width / ratio;
-    const left = (Math.floor(x / room) + .5) * room - width / 2, top = (Math.floor(y / room) + .5) * room - height / 2;
+    const ratio = shapeOf(i), width = ratio >= 1 ? ROOM - 8 : (ROOM - 8) * ratio, height = width / ratio;
+    const left = (Math.floor(x / ROOM) + .5) * ROOM - width / 2, top = (Math.floor(y / ROOM) + .5) * ROOM - height / 2;
     pen.fillStyle = lookOf(groups[i]).colour;
     pen.fillRect(left - 2, top - 2, width + 4, height + 4);
     paint(pen, i, left, top, width, height, redraw);
