@@ -14,8 +14,8 @@ methods-demo: .venv/demo.stamp
 	$(BIN)/unida table benchmarks/digits --full --format all --out benchmarks/digits
 
 test: .venv/dev.stamp
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2 --dist loadfile
 
