@@ -28,7 +28,7 @@ def report(made_up: RunFolder) -> Path:
     return write_report(made_up)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # playwright runs once at a time: other tests have their own
 def browser() -> "Iterator[Browser]":
     """Debian's Chromium, driven by playwright; no browser is downloaded."""
     chromium = shutil.which("chromium")
