@@ -53,6 +53,9 @@ class Adapt(RunConfig):
     Options left out are taken from RUN, whose trained backbone is started from."""
     min_confidence: float = 0.5
     """With --continue: images less sure to be in their category are not learned from."""
+    trust: float = 0.9
+    """With --continue: target images called a known class with this confidence or more, and not
+    corrected, are learned from too, lest the new classes be told by their domain; 2 is none."""
 
     def __post_init__(self) -> None:
         """Nothing is checked while parsing: a bad value is answered in one sentence later."""
@@ -123,7 +126,8 @@ def _continue(run: Path, args: list[str]) -> None:
     given = _parse(Adapt, "adapt", args, Adapt(**dataclasses.asdict(begun)))
     if given.resume:
         raise UserError("A continued run goes on like any other: --out and --resume alone.")
-    run_continuation(run, fitted(_run_config(given), begun), given.min_confidence)
+    config = fitted(_run_config(given), begun)
+    run_continuation(run, config, given.min_confidence, given.trust)
 
 
 def predict_command(args: list[str]) -> None:

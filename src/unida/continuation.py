@@ -15,7 +15,7 @@ from unida import team
 from unida.adaptation import checked, run_adaptation
 from unida.config import RunConfig, load_config
 from unida.console import say
-from unida.corrections import Corrections, Member, read_saved, read_subject
+from unida.corrections import Corrections, Member, read_saved, read_subject, read_verdicts
 from unida.data.samples import read_source
 from unida.devices import pick_device
 from unida.errors import UserError, require, shorten
@@ -35,11 +35,14 @@ class Said:
         run: the run.
         corrections: names and labels.
         members: images of all found categories.
+        verdicts: target images that the model gave to a known class; the class in the place of the
+            category.
     """
 
     run: Path
     corrections: Corrections
     members: tuple[Member, ...]
+    verdicts: tuple[Member, ...] = ()
 
 
 def read_said(place: str | Path) -> Said:
@@ -55,7 +58,8 @@ def read_said(place: str | Path) -> Said:
         raise UserError(
             f"Nothing in {place} was named or corrected yet: do so with `unida review {place}`."
         )
-    return Said(Path(place), saved, subject.members)
+    known = tuple(v for v in read_verdicts(subject.run) if v.category != UNKNOWN)
+    return Said(Path(place), saved, subject.members, known)
 
 
 def next_config(place: str | Path) -> RunConfig:
@@ -77,13 +81,16 @@ def fitted(given: RunConfig, begun: RunConfig) -> RunConfig:
     return given
 
 
-def run_continuation(place: str | Path, config: RunConfig, min_confidence: float) -> Model:
+def run_continuation(
+    place: str | Path, config: RunConfig, min_confidence: float, trust: float = 2.0
+) -> Model:
     """Trains with what was named and corrected in the run at `place`.
 
     Args:
         place: folder of the reviewed run.
         config: of the new run; its source is what the run's images are added to.
         min_confidence: an image less sure to be in its category is not learned from.
+        trust: target images given to a known class with this confidence are learned from as well.
     """
     require(bool(config.out), "out", "", "a new folder: name it with --out")
     require(0 <= min_confidence <= 1, "min_confidence", min_confidence, "from 0 to 1")
@@ -93,7 +100,7 @@ def run_continuation(place: str | Path, config: RunConfig, min_confidence: float
     assert source.labels is not None
     labels = (source.classes[k] for k in source.labels)
     old = dict(zip(map(str, source.paths), labels, strict=True))
-    new = joined(old, said, min_confidence)
+    new = joined(old, said, min_confidence, trust)
     run = RunFolder(config.out)
     team.join(pick_device(config.device))
     with team.first_on_each_machine():
@@ -106,8 +113,12 @@ def run_continuation(place: str | Path, config: RunConfig, min_confidence: float
         _tidy_up(run)
 
 
-def joined(old: Labelled, said: Said, min_confidence: float) -> Labelled:
-    """The source with what was said; a corrected label wins over everything."""
+def joined(old: Labelled, said: Said, min_confidence: float, trust: float = 2.0) -> Labelled:
+    """The source with what was said; a corrected label wins over everything.
+
+    Where nothing but new classes came from the target, the target itself would look like them: so
+    what the model was sure of, and nobody corrected, is taken for true.
+    """
     corrections = said.corrections
     spelt = {unicodedata.normalize("NFC", name): name for name in old.values()}
     new = dict(old)
@@ -124,6 +135,9 @@ def joined(old: Labelled, said: Said, min_confidence: float) -> Labelled:
             f"What was named and corrected in {said.run} changes nothing: name a category with "
             f"`unida review {said.run}`, or let less sure images in with --min-confidence."
         )
+    for verdict in said.verdicts:
+        if verdict.confidence >= trust and verdict.path not in corrections.labels:
+            new.setdefault(verdict.path, verdict.category)
     return new
 
 

@@ -88,6 +88,11 @@ def read_subject(place: str | Path) -> Subject:
     return Subject(run, paths, tuple(_members(run.categories)), digest)
 
 
+def read_verdicts(run: RunFolder) -> Iterable[Member]:
+    """The verdicts of predictions.csv: classes, or unknown, in the place of categories."""
+    return _members(run.predictions, "label")
+
+
 def read_saved(subject: Subject) -> tuple[Corrections, bool]:
     """The corrections that count now, and whether names given to other categories were left out."""
     place = subject.run.review
@@ -212,15 +217,15 @@ def _tidy(text: str) -> str:
     return UNKNOWN if name.casefold() == UNKNOWN else name
 
 
-def _members(place: Path) -> Iterable[Member]:
-    for row in _rows(place, ("path", "category", "confidence")):
-        if row["category"]:
+def _members(place: Path, column: str = "category") -> Iterable[Member]:
+    for row in _rows(place, ("path", column, "confidence")):
+        if row[column]:
             try:
-                yield Member(row["path"], row["category"], float(row["confidence"]))
+                yield Member(row["path"], row[column], float(row["confidence"]))
             except ValueError:
                 raise UserError(
-                    f"{place} gives {row['path']} the confidence {row['confidence']!r}: run "
-                    "`unida discover` again."
+                    f"{place} gives {row['path']} the confidence {row['confidence']!r}: make the "
+                    "file again."
                 ) from None
 
 

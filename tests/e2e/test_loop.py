@@ -95,7 +95,7 @@ def test_a_named_category_is_a_known_class_of_the_next_run(
 ) -> None:
     new, nine, two = tmp_path / "new", images(digits, 9)[0], images(digits, 2)[0]
     save(run, {"names": {"1": "eight"}, "labels": {nine: "nine", two: "2"}})
-    command = ["adapt", "--continue", str(run), "--out", str(new)]
+    command = ["adapt", "--continue", str(run), "--out", str(new), "--trust", "2"]
     assert main([*command, "--steps", "80", "--batch", "16"]) == 0
     said = capfd.readouterr().err
     assert "64 source images; learned from as well: 15 as 'eight' (new), 1 as '2', 1 as " in said
@@ -123,14 +123,14 @@ def test_a_continued_run_can_be_continued_and_resumed(
     """What was learned in one round stays known in the next, unless it is corrected."""
     second, third = tmp_path / "second", tmp_path / "third"
     save(run, {"names": {"1": "eight"}})
-    assert main(["adapt", "--continue", str(run), "--out", str(second)]) == 0
+    assert main(["adapt", "--continue", str(run), "--out", str(second), "--trust", "2"]) == 0
     assert main(["adapt", "--out", str(second), "--resume"]) == 0
     assert "finished already" in capfd.readouterr().err
 
     wrong = images(digits, 8)[3]
     write_categories(second, dict.fromkeys(images(digits, 9), ("1", 1.0)))
     save(second, {"names": {"1": "nine"}, "labels": {wrong: "unknown"}})
-    assert main(["adapt", "--continue", str(second), "--out", str(third)]) == 0
+    assert main(["adapt", "--continue", str(second), "--out", str(third), "--trust", "2"]) == 0
     assert unida.load(third, "cpu").classes == ("0", "1", "2", "3", "eight", "nine")
     known = {row["path"]: row["label"] for row in read_csv(third / "source.csv")}
     assert wrong not in known
@@ -277,6 +277,18 @@ class TestJoined:
 
     def test_unknown_takes_an_image_out(self) -> None:
         assert self.after({"1": "fox", "2": "elk"}, {"/t/1.png": "unknown"}) == {"/t/3.png": "elk"}
+
+    def test_sure_verdicts_are_trusted_unless_they_are_corrected(self) -> None:
+        verdicts = (
+            Member("/t/5.png", "cat", 0.95),
+            Member("/t/6.png", "cat", 0.5),
+            Member("/t/7.png", "cat", 0.99),
+            Member("/t/8.png", "cat", 0.99),
+        )
+        labels = {"/t/7.png": "unknown", "/t/8.png": "dog"}
+        said = Said(Path("run"), Corrections({"1": "fox"}, labels), self.MEMBERS, verdicts)
+        more = joined(self.OLD, said, 0.5, trust=0.9).items() - self.OLD.items()
+        assert dict(more) == {"/t/1.png": "fox", "/t/5.png": "cat", "/t/8.png": "dog"}
 
     def test_names_that_differ_in_case_are_refused(self) -> None:
         for names in ({"1": "Cat"}, {"1": "fox", "2": "Fox"}):
