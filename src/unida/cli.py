@@ -34,7 +34,7 @@ from unida.methods import METHODS
 from unida.model import load
 from unida.options import parse as _parse
 from unida.reject import RULES, in_words, rules_in_words
-from unida.report.command import Report, run_report
+from unida.report.command import Report, refresh_report, run_report
 from unida.review import Review, run_review
 from unida.runs import RunFolder, prediction_lines, to_bytes, write_lines, write_text
 
@@ -176,7 +176,9 @@ def evaluate_command(args: list[str]) -> None:
         f"{errors['ece_before']:.3f}{', ' + after if model.known else ', not calibrated'}."
     )
     if Path(given.run).is_dir():
-        write_text(RunFolder(given.run).evaluation, to_json(result, model, given.labels))
+        run = RunFolder(given.run)
+        write_text(run.evaluation, to_json(result, model, given.labels))
+        refresh_report(run)
     for bad in result.skipped:
         say(f"left out: {bad.path} ({bad.reason})")
 
@@ -186,7 +188,9 @@ def report_command(args: list[str]) -> None:
 
 
 def discover_command(args: list[str]) -> None:
-    run_discover(_parse(Discover, "discover", args))
+    given = _parse(Discover, "discover", args)
+    run_discover(given)
+    refresh_report(RunFolder(given.run))
 
 
 def export_command(args: list[str]) -> None:

@@ -65,3 +65,18 @@ def test_labels_bring_the_confusion(run: RunFolder, digits: Task, tmp_path: Path
 def test_a_folder_without_a_run_is_one_sentence(tmp_path: Path, capfd: Capture) -> None:
     assert main(["report", str(tmp_path)]) == 2
     assert "holds no run" in capfd.readouterr().err
+
+
+def test_discover_and_evaluate_bring_the_page_up_to_date(run: RunFolder, digits: Task) -> None:
+    run.report.write_text("an old page")
+    assert main(["discover", str(run.path)]) == 0
+    assert run.report.read_text().startswith("<!doctype html>")
+    run.report.write_text("an old page")
+    assert main(["evaluate", str(run.path), "--labels", str(digits.target)]) == 0
+    assert run.report.read_text().startswith("<!doctype html>")
+
+
+def test_where_there_is_no_page_none_is_made(digits: Task, out: Path) -> None:
+    run_adaptation(digits.config(out, method="source_only", steps=2))
+    assert main(["discover", str(out)]) == 0
+    assert not RunFolder(out).report.exists()

@@ -57,3 +57,9 @@ def report_if_possible(run: RunFolder) -> None:
         say(f"Report: {write_report(run)}")
     except Exception as error:
         say(f"The report was not written ({error!r}): `unida report {run.path}` tries again.")
+
+
+def refresh_report(run: RunFolder) -> None:
+    """A page that is there is made anew, so that it shows what was found since."""
+    if run.report.exists():
+        report_if_possible(run)
