@@ -415,8 +415,8 @@ def plot(rows: list[dict[str, Any]], place: Path) -> None:
     """A panel an axis, log–log, as PNG and SVG."""
     matplotlib.rcParams.update({"svg.hashsalt": "unida", "font.size": 9})
     axes = list(dict.fromkeys(row["axis"] for row in rows))
-    figure = Figure(figsize=(6 * len(axes), 5), layout="constrained")
-    panels = figure.subplots(1, len(axes))
+    figure = Figure(figsize=(9, 5 * len(axes)), layout="constrained")
+    panels = figure.subplots(len(axes), 1)
     for panel, axis in zip(np.atleast_1d(panels), axes, strict=True):
         lines = [row for row in rows if row["axis"] == axis]
         for i, row in enumerate(lines):
@@ -425,10 +425,11 @@ def plot(rows: list[dict[str, Any]], place: Path) -> None:
             panel.loglog(row["sizes"], row["seconds"], style, marker="o", ms=3, label=label)
         panel.set_xlabel(axis)
         panel.set_ylabel("seconds")
-        panel.legend(frameon=False, fontsize=7, title="slope in brackets")
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0)}
+        panel.legend(frameon=False, fontsize=8, title="slope in brackets", **beside)
         panel.spines[["top", "right"]].set_visible(False)
     for suffix, extra in ((".png", {}), (".svg", {"metadata": {"Date": None}})):
-        figure.savefig(place.with_suffix(suffix), dpi=150, **extra)
+        figure.savefig(place.with_suffix(suffix), dpi=100, **extra)
 
 
 def options() -> argparse.ArgumentParser:

@@ -14,6 +14,7 @@ ABOUT = {
     "waiting": "From files to the first step; waiting for data; memory",
     "frozen": "Heads on stored embeddings",
     "scale": "How cost grows: slope on log–log axes, 1 is proportional",
+    "discover": "Novel categories among made-up images",
     "against": "The same data, another training loop",
 }
 """Benchmarks in the order of the page, each with its title."""
@@ -41,9 +42,12 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "growth_mib",
     ),
     "frozen": ("table", "method", "variant", "steps", "seconds", "ms_per_step", "fastest_ms"),
-    "scale": ("axis", "name", "slope", "at", "ms", "MiB"),
+    "scale": ("axis", "task", "slope", "sizes", "seconds", "host_mib", "stopped_before"),
+    "discover": ("way", "slope", "sizes", "seconds"),
     "against": ("who", "batch", "steps_per_second", "images_per_second", "over_theirs"),
 }
+
+HEADERS = {"sizes": "largest size", "host_mib": "MiB"}
 
 
 def page() -> str:
@@ -54,6 +58,8 @@ def page() -> str:
         lines += ["", f"## {title}"] if ours else []
         for file, content in ours:
             lines += ["", _where(file, content), "", *_table(content["results"], COLUMNS[name])]
+            picture = file.with_suffix(".png")
+            lines += ["", f"![{title}]({picture.name})"] if picture.exists() else []
     return "\n".join(lines) + "\n"
 
 
@@ -68,14 +74,17 @@ def _where(file: Path, content: dict[str, Any]) -> str:
 
 def _table(rows: list[dict[str, Any]], wanted: tuple[str, ...]) -> list[str]:
     columns = [name for name in wanted if any(row.get(name) is not None for row in rows)]
-    head = " | ".join(name.replace("_", " ") for name in columns)
+    head = " | ".join(HEADERS.get(name, name.replace("_", " ")) for name in columns)
     lines = [f"| {head} |", "|" + "---|" * len(columns)]
     return lines + [f"| {' | '.join(_cell(row.get(name)) for name in columns)} |" for row in rows]
 
 
 def _cell(value: Any) -> str:
+    """A number, shortly; of a list, the last, which belongs to the largest size."""
     if value is None:
         return "–"
+    if isinstance(value, list):
+        return _cell(value[-1])
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return str(value)
