@@ -16,6 +16,21 @@ from statistics import harmonic_mean, mean
 from unida.bench.results import Result, read_results
 from unida.bench.tables.published import paper
 
+WITNESS = [0.8, 0.1607, 0.2969, 0.1531, 0.8990, 0.4040, 0.4932, 0.9130, 0.2949, 0.3333]
+WITNESS_UNKNOWN = 0.8319
+"""Recalls that issue 1 of VisionLearningGroup/OVANet quotes: Art → Clipart, 10,000 steps."""
+
+
+def witness() -> str:
+    """That run by the metric as it is meant and as it was first released."""
+    known = mean(WITNESS)
+    first = mean([*WITNESS, WITNESS_UNKNOWN])
+    h, h_first = (harmonic_mean([k, WITNESS_UNKNOWN]) for k in (known, first))
+    return (
+        f"known {100 * known:.1f}, unknown {100 * WITNESS_UNKNOWN:.1f}, H {100 * h:.1f}, "
+        f"first released {100 * h_first:.1f}"
+    )
+
 
 def h_first_released(result: Result) -> float:
     """H with the recall of unknown among those of the known classes, as first released."""
@@ -31,9 +46,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("results")
+    parser.add_argument("results", nargs="?", default="benchmarks/office_home/unda")
     parser.add_argument("--entry", default="ovanet")
+    parser.add_argument("--witness", action="store_true", help="the run quoted in that issue")
     args = parser.parse_args()
+    if args.witness:
+        print(witness())
+        return
     results = [r for r in read_results(args.results) if r.entry == args.entry]
     data = paper().find_data("office-home")
     assert data is not None
