@@ -19,6 +19,8 @@ C = TypeVar("C")
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 CacheMode = Literal["auto", "memory", "disk", "stream"]
 Launch = Literal["auto", "eager", "captured", "compiled"]
+BatchNorm = Literal["auto", "batch", "stored"]
+_CHOICES = {"precision": Precision, "launch": Launch, "cache": CacheMode, "batch_norm": BatchNorm}
 
 WHERE_NOT_WHAT = frozenset(
     {"source", "target", "out", "device", "launch", "cache", "cache_dir", "memory_gb", "log_every"}
@@ -61,8 +63,12 @@ class RunConfig:
     frozen: bool = False
     """Leave the backbone as it is: embed every image once and train the heads on that. For
     machines without a GPU, and for backbones that are better left alone."""
-    frozen_views: int = 4
+    frozen_views: int = 0
     """With --frozen: augmented views kept of each image, beside the plain one."""
+    batch_norm: BatchNorm = "auto"
+    """Statistics of the backbone's batch norm in training: those of the batch, one domain at a
+    time, or those stored with its weights, which then stay as they are; auto is stored wherever
+    there are weights."""
     momentum: float = 0.9
     """Nesterov momentum."""
     weight_decay: float = 5e-4
@@ -106,7 +112,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch", 2), ("image_size", 8), ("log_every", 1)):
             require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
-        require(self.frozen_views >= 1, "frozen_views", self.frozen_views, "1 or more")
+        require(self.frozen_views >= 0, "frozen_views", self.frozen_views, "0 or more")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "1 or more")
         for name in ("lr", "memory_gb"):
             value = getattr(self, name)
@@ -117,7 +123,12 @@ class RunConfig:
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
         if self.backbone_lr is not None:
             require(self.backbone_lr >= 0, "backbone_lr", self.backbone_lr, "0 or more")
-        for name, choice in (("precision", Precision), ("launch", Launch), ("cache", CacheMode)):
+        for name, choice in (
+            ("precision", Precision),
+            ("launch", Launch),
+            ("cache", CacheMode),
+            ("batch_norm", BatchNorm),
+        ):
             allowed = typing.get_args(choice)
             value = getattr(self, name)
             require(value in allowed, name, value, ", ".join(allowed))

@@ -79,7 +79,7 @@ def _embeddings(
         images = domain.images(index)
         rows = []
         for number in range(1 + config.frozen_views):
-            draws = stream(config.seed, "embedding", number, block)
+            draws = stream(0, "embedding", number, block)  # of any seed: they are made once
             view = augmented[(number - 1) % len(augmented)] if number else PLAIN
             rows.append(backbone(make_view(view, images, config.image_size, draws)))
         yield torch.stack(rows, 1).cpu()
@@ -96,7 +96,7 @@ def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:
 
 def _key(domain: Domain, backbone: Backbone, augmented: tuple[View, ...], config: RunConfig) -> str:
     """A name for the embeddings; the pixels are hashed only where nobody knows what they are of."""
-    said = (augmented, config.frozen_views, config.image_size, config.seed, backbone.spec)
+    said = (augmented, config.frozen_views, config.image_size, backbone.spec)
     key = blake2b(repr((said, domain.pixels.key)).encode(), digest_size=16)
     if domain.pixels.key is None:
         for index in torch.split(torch.arange(len(domain)), _CHUNK):

@@ -50,6 +50,8 @@ def train(
     """
     accelerator = _accelerator(device)
     method.to(device)
+    stored = "stored" if method.backbone.pretrained else "batch"
+    method.backbone.keeps_norms = config.batch_norm.replace("auto", stored) == "stored"
     if device.type == "cuda":
         method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     team.join_batch_norms(method.backbone)
@@ -80,10 +82,12 @@ def train(
                 {"step": done, "model": method.state_dict(), "optimizer": optimizer.state_dict()}
             )
             if watch:
+                _settle(method, look)
                 watch(done, method)
         report(done, line)
     if method.refresh_every:
         _refresh(method, look, config.steps)
+    _settle(method, look)
 
 
 def inverse_decay(lr: float, step: int, steps: int) -> float:
@@ -202,6 +206,13 @@ def _refresh(method: Method, look: _Look, step: int) -> None:
     method.eval()
     with torch.no_grad():
         method.refresh(look, step)
+        team.agree(method)
+
+
+def _settle(method: Method, look: _Look) -> None:
+    method.eval()
+    with torch.no_grad():
+        method.settle(look)
         team.agree(method)
 
 

@@ -95,12 +95,11 @@ def make_view(
 
 
 def _stored(view: View, embeddings: Tensor, u: Tensor) -> Tensor:
-    """The plain view's embedding, or that of any of the augmented views, if there are some."""
+    """The plain view's embedding or, in training, that of any view, the plain one included."""
     if view == PLAIN:
         return embeddings[:, 0]
     n, variants = embeddings.shape[:2]
-    first = min(1, variants - 1)
-    picked = send(first + (u * (variants - first)).long(), embeddings.device)
+    picked = send((u * variants).long(), embeddings.device)
     return embeddings[torch.arange(n, device=embeddings.device), picked]
 
 

@@ -132,6 +132,10 @@ class Method(nn.Module, ABC):
     def after_step(self, batch: Batch) -> None:
         """After the optimiser's step, without gradient: memories, unit rows."""
 
+    def settle(self, look: Look) -> None:
+        """After the last step, and before a verdict in between: what verdicts must know of the
+        target. Training goes on as if it had not been called."""
+
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.losses(batch)
 

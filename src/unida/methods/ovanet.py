@@ -18,7 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unida.losses import one_vs_all, open_entropy
-from unida.methods.base import About, Method, require_range
+from unida.methods.base import About, Look, Method, require_range
+from unida.methods.neighbours import neighbours_of
 from unida.models.backbone import Backbone
 from unida.models.heads import ClosedAndOpen, gap_of_winner
 from unida.types import Batch, Outputs, Sizes
@@ -30,12 +31,15 @@ class OVANetConfig:
 
     Attributes:
         lam: λ, weight of the open-set entropy on the target.
+        neighbours: target images that have a say in the verdict on another, as in our SAN; the
+            paper's own has none.
     """
 
     lam: float = 0.1
+    neighbours: int = 0
 
     def __post_init__(self) -> None:
-        require_range(self, 0, 1000, "lam")
+        require_range(self, 0, 1000, "lam", "neighbours")
 
 
 class OVANet(Method):
@@ -52,11 +56,13 @@ class OVANet(Method):
     def __init__(self, config: OVANetConfig, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__(config, backbone, sizes)
         self.classifier = ClosedAndOpen(backbone.out_features, sizes.n_classes)
+        self.neighbours = neighbours_of(config.neighbours, sizes, backbone.out_features)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         labels = batch.source_labels
-        closed, pairs = self.classifier(self.backbone(batch.source_views[0]))
-        _, target_pairs = self.classifier(self.backbone(batch.target_views[0]))
+        f = self.backbone.each((batch.source_views[0], batch.target_views[0]))
+        closed, pairs = self.classifier(f[0])
+        _, target_pairs = self.classifier(f[1])
         return {
             "ce": F.cross_entropy(closed, labels),  # L_cls
             "open": one_vs_all(pairs, labels),  # L_ova, with the hardest negative
@@ -65,9 +71,14 @@ class OVANet(Method):
 
     def predict(self, images: Tensor) -> Outputs:
         """Unknown iff "is not k" outweighs "is k" for the closed head's class k."""
-        f = self.backbone(images)
+        return self.neighbours.heard(self._alone(self.backbone(images)))
+
+    def _alone(self, f: Tensor) -> Outputs:
         closed, pairs = self.classifier(f)
         return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), f)
+
+    def settle(self, look: Look) -> None:
+        self.neighbours.ask(look, self._alone)
 
     def after_step(self, batch: Batch) -> None:
         self.classifier.open.scale_rows()

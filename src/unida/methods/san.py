@@ -16,7 +16,7 @@ Where paper and released code differ, and what is the default here:
   domain at a time: in both, and necessary.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -25,16 +25,12 @@ from torch import Tensor
 
 from unida.errors import require
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
-from unida.methods.base import About, Group, Method, at_most, require_range
+from unida.methods.base import About, Group, Look, Method, at_most, require_range
+from unida.methods.neighbours import neighbours_of
 from unida.models.backbone import Backbone
 from unida.models.heads import AllInOne, ClosedAndOpen, Projection, gap_of_winner
 from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, strong
-
-BESIDE_A_BACKBONE = {"hidden": 2.0, "projection_lr": 0.01}
-ON_A_FROZEN_ONE = {"width": 512, "hidden": 1.0, "projection_lr": 1.0}
-"""What settings of H come to where none is given. As wide as beside a backbone, heads alone would
-take a CPU several minutes; and with no backbone to learn, it is H that must."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +42,7 @@ class SANConfig:
         beta: β, weight of L_AIO on the source.
         alpha: α, the prior that two views of one image belong together.
         contrast: form of the contrastive loss; `info_nce` is the ablation, `none` leaves it out.
+        bandwidth: unit of squared distances of z in Q (`scaled`).
         sharpness: of the likeness P of two images (`scaled`); the larger, the fewer are alike.
         by_mass: what pulls and what pushes weigh the same (`scaled`), however few are alike.
         classifier: `closed_and_open` is the ablation, OVANet's heads and losses on z; `beta`,
@@ -56,16 +53,19 @@ class SANConfig:
         entropy: weight of the open-set entropy on the target (OVANet's; released code only).
         reads: what the classifier sees, z as in the paper or y; H then serves the contrast alone.
         head: All-in-One classifier, `linear` (paper) or `hashed` (released).
-        width: numbers in z; by default as many as the features, on a frozen backbone at most 512.
-        hidden: neurons of H's hidden layer, as a multiple of `width`; by default 2, there 1.
-        projection_lr: learning rate of H, as a factor of the run's; by default 0.01, there 1.
+        width: numbers in z; by default as many as the features, at most 512.
+        hidden: neurons of H's hidden layer, as a multiple of `width`.
+        projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
+        neighbours: target images that have a say in the verdict on another (ours, see `predict`);
+            by default 6, or as many others as there are; 0 lets each image speak for itself.
     """
 
-    lam: float = 1.0
+    lam: float = 3.0
     beta: float = 0.5
     alpha: float = 0.5
     contrast: Literal["scaled", "paper", "released", "info_nce", "none"] = "scaled"
+    bandwidth: float = 1.0
     sharpness: float = 6.0
     by_mass: bool = False
     classifier: Literal["all_in_one", "closed_and_open"] = "all_in_one"
@@ -76,9 +76,10 @@ class SANConfig:
     reads: Literal["z", "y"] = "z"
     head: Literal["linear", "hashed"] = "hashed"
     width: int | None = None
-    hidden: float | None = None
-    projection_lr: float | None = None
+    hidden: float = 1.0
+    projection_lr: float = 1.0
     crop: float = 0.7
+    neighbours: int | None = None
 
     def __post_init__(self) -> None:
         require_range(self, 0, 1000, "lam", "beta", "third_weight", "entropy")
@@ -87,6 +88,8 @@ class SANConfig:
         require(0 < self.crop <= 1, "crop", self.crop, "more than 0, at most 1")
         require(self.top_n is None or self.top_n >= 2, "top_n", self.top_n, "none, or 2 or more")
         require_range(self, 2, 16384, "width")
+        require_range(self, 0, 1000, "neighbours")
+        require_range(self, 0.01, 100, "bandwidth")
         require_range(self, 0.1, 100, "sharpness")
         require_range(self, 0.1, 10, "hidden")
 
@@ -104,25 +107,27 @@ class SAN(Method):
     capturable = True
 
     def __init__(self, config: SANConfig, backbone: Backbone, sizes: Sizes) -> None:
-        features, n_classes = backbone.out_features, sizes.n_classes
-        config = _filled(config, features, sizes.frozen)  # with a model it is stored as built
         super().__init__(config, backbone, sizes)
-        width, hidden = config.width or features, config.hidden or 1.0
-        self.projection = Projection(features, max(1, round(hidden * width)), width)  # H
+        features, n_classes = backbone.out_features, sizes.n_classes
+        width = config.width or min(features, 512)
+        self.projection = Projection(features, max(1, round(config.hidden * width)), width)  # H
         seen = width if config.reads == "z" else features
         self.classifier: AllInOne | ClosedAndOpen = (
             AllInOne(seen, n_classes, hashed=config.head == "hashed")  # C^AIO
             if config.classifier == "all_in_one"
             else ClosedAndOpen(seen, n_classes)
         )
+        self.neighbours = neighbours_of(config.neighbours, sizes, seen)
         self.top_n = at_most("top_n", config.top_n, 20, n_classes, "classes")
         self.source_views = (WEAK,)
-        self.target_views = (strong(config.crop),) * 2
+        # Embeddings of strongly changed images lie apart from those of plain ones; a network that
+        # learns brings them together, a frozen one cannot.
+        self.target_views = (WEAK if sizes.frozen else strong(config.crop),) * 2
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c, n = self.config, len(batch.source_labels)
         views = (*batch.source_views, *batch.target_views)
-        y = [self.backbone(view) for view in views]  # one forward a view
+        y = self.backbone.each(views)
         z = self.projection(*y)
         seen = z[: 2 * n] if c.reads == "z" else torch.cat(y[:2])
         closed, pairs = self._outputs(seen)  # of the source and of target view 0
@@ -154,35 +159,33 @@ class SAN(Method):
         c = self.config
         if c.contrast == "info_nce":
             return info_nce(z)  # Eq. (1)
-        how = {"sharpness": c.sharpness, "by_mass": c.by_mass}
+        how = {"bandwidth_z": c.bandwidth, "sharpness": c.sharpness, "by_mass": c.by_mass}
         return soft_contrastive(y, z, c.contrast, c.alpha, **how)  # type: ignore[arg-type]
 
     def predict(self, images: Tensor) -> Outputs:
         """Unknown iff some c̃^k is the largest output; the softmax would not change the order.
 
-        Without AIO as in OVANet: iff "is not k" outweighs "is k" for the closed head's k.
+        Without AIO as in OVANet: iff "is not k" outweighs "is k" for the closed head's k. What is
+        alike has a say in it: scores and probabilities are averaged with those of the neighbours.
         """
-        seen = self.backbone(images)
-        if self.config.reads == "z":
-            seen = self.projection(seen)
+        return self.neighbours.heard(self._alone(self.backbone(images)))
+
+    def _alone(self, y: Tensor) -> Outputs:
+        seen = self.projection(y) if self.config.reads == "z" else y
         closed, pairs = self._outputs(seen)
         if self.config.classifier == "all_in_one":
             return Outputs(closed.softmax(1), pairs[:, 0].amax(1) - closed.amax(1), seen)
         return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), seen)
 
+    def settle(self, look: Look) -> None:
+        self.neighbours.ask(look, self._alone)
+
     def head_groups(self) -> list[Group]:
         return [
-            Group("projection", list(self.projection.parameters()), self.config.projection_lr or 0),
+            Group("projection", list(self.projection.parameters()), self.config.projection_lr),
             Group("classifier", list(self.classifier.parameters())),
         ]
 
     def after_step(self, batch: Batch) -> None:
         if isinstance(self.classifier, ClosedAndOpen):
             self.classifier.open.scale_rows()  # as OVANet
-
-
-def _filled(config: SANConfig, features: int, frozen: bool) -> SANConfig:
-    usual = ON_A_FROZEN_ONE if frozen else BESIDE_A_BACKBONE
-    usual = usual | {"width": max(2, min(features, int(usual.get("width", features))))}
-    left_out = {name: value for name, value in usual.items() if getattr(config, name) is None}
-    return replace(config, **left_out)  # type: ignore[arg-type]

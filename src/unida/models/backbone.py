@@ -1,9 +1,9 @@
 """Backbone F: images in [0, 1] → features y, by name."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ class Backbone(nn.Module):
         pretrained: whether it starts from weights learned elsewhere.
         dtype: what the network computes in; None is float32.
         gathers: whether what it is shown is one process's share of a batch.
+        keeps_norms: whether batch norm uses its stored statistics in training too.
     """
 
     mean: Tensor
@@ -51,6 +52,7 @@ class Backbone(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(3, 1, 1))
         self.dtype: torch.dtype | None = None
         self.gathers = False
+        self.keeps_norms = False
         self._compiled: Callable[[Tensor], Tensor] | None = None
 
     @property
@@ -63,6 +65,20 @@ class Backbone(nn.Module):
             return self.gathered(images)
         part = self._compiled if self._compiled and self.training else self.net
         return self.gathered(self._compute(part, self._normalised(images)))
+
+    def each(self, batches: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Features of several batches. Batch norm sees one at a time, unless it looks at none."""
+        if self.gathers or not self.keeps_norms:
+            return tuple(self(batch) for batch in batches)
+        return torch.split(self(torch.cat(tuple(batches))), [len(batch) for batch in batches])
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.keeps_norms:
+            for module in self.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.eval()
+        return self
 
     def compile_training(self) -> None:
         """From here on training runs on fused kernels; the first step takes a minute."""

@@ -1,0 +1,99 @@
+"""Neighbours: images of the target that have a say in the verdict on another.
+
+Images that look alike are likely the same thing. Soft contrastive learning trains for that; here a
+verdict makes use of it, for methods that ask for it.
+"""
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from unida.methods.base import Look, at_most
+from unida.rows import sample
+from unida.types import Outputs, Sizes
+
+USUAL = 6
+MOST = 8192
+"""Images that are remembered; of a larger target, a sample."""
+
+
+class Neighbours(nn.Module):
+    """What was said of the target's images, averaged over an image and those most like it.
+
+    With likeness P_ij = exp(−d²_ij / u), d² the squared distance of centred unit features and u
+    its mean over the k nearest in the target, scores and probabilities of image i become
+    Σ_j P_ij s_j / Σ_j P_ij over the image itself (P = 1) and its k nearest. An image of the target
+    is not its own neighbour. Until `ask` was called there is nobody to hear: an image speaks for
+    itself.
+
+    Args:
+        n_target: images of the target.
+        features: numbers that describe one.
+        n_classes: known classes.
+        k: neighbours that are heard; 0 for none.
+    """
+
+    rows: Tensor
+    said: Tensor
+    centre: Tensor
+    unit: Tensor
+
+    def __init__(self, n_target: int, features: int, n_classes: int, k: int) -> None:
+        super().__init__()
+        self.k = k
+        if k == 0:
+            return
+        self.index = torch.from_numpy(sample(n_target, MOST, 0, "neighbours"))
+        self.register_buffer("rows", torch.zeros(len(self.index), features))
+        self.register_buffer("said", torch.zeros(len(self.index), 1 + n_classes))
+        self.register_buffer("centre", torch.zeros(features))
+        self.register_buffer("unit", torch.zeros(()))
+
+    @torch.no_grad()
+    def ask(self, look: Look, alone: Callable[[Tensor], Outputs]) -> None:
+        """Remembers the target: its features and what is said of each image alone.
+
+        Args:
+            look: at the target.
+            alone: what a method says of images by their backbone features, without neighbours.
+        """
+        if self.k == 0:
+            return
+        both = look("target", self.index, lambda y: torch.cat(_pair(alone(y)), 1))
+        features, said = torch.split(both, [len(self.centre), self.said.shape[1]], 1)
+        self.said.copy_(said)
+        self.centre.copy_(features.mean(0))
+        self.rows.copy_(F.normalize(features - self.centre))
+        nearest = [self._nearest(part)[0] for part in torch.split(self.rows, 1024)]
+        self.unit.copy_(torch.cat(nearest).mean())
+
+    def heard(self, alone: Outputs) -> Outputs:
+        """The outputs of images together with those of their neighbours."""
+        if self.k == 0:
+            return alone
+        features, said = _pair(alone)
+        d2, near = self._nearest(F.normalize(features.detach() - self.centre))
+        likeness = torch.exp(-d2 / self.unit.clamp_min(1e-12))
+        total = said + torch.einsum("bk,bks->bs", likeness, self.said[near])
+        mean = total / (1 + likeness.sum(1, keepdim=True))
+        return Outputs(mean[:, 1:], mean[:, 0], features)
+
+    def _nearest(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Squared distances of the k nearest, and which they are; an image itself is far away."""
+        d2 = (2 - 2 * rows @ self.rows.T).clamp_min(0)
+        itself = d2 < 1e-4  # not 0: another device, or another batch, may have computed it
+        nearest, near = d2.masked_fill(itself, 4.0).topk(self.k, largest=False)
+        return nearest, near
+
+
+def neighbours_of(k: int | None, sizes: Sizes, features: int) -> Neighbours:
+    """Neighbours by a method's setting: None is the usual number, 0 nobody."""
+    k = at_most("neighbours", k, USUAL, sizes.n_target - 1, "other target images")
+    return Neighbours(sizes.n_target, features, sizes.n_classes, k)
+
+
+def _pair(outputs: Outputs) -> tuple[Tensor, Tensor]:
+    """Features (B, D); score and probabilities (B, 1 + K)."""
+    return outputs.features, torch.cat([outputs.unknown_score[:, None], outputs.probs], 1)
