@@ -1,29 +1,36 @@
-"""Frozen backbones: every image is embedded once, in a few views; heads are trained on that.
+"""Frozen backbones: every image is embedded once, plainly or in a few views; heads train on that.
 
 The embeddings of a domain lie in one memory-mapped file, (N, 1 + views, D), named by a hash of all
-they follow from: first those of the plain view, then those of the augmented ones.
+they follow from: first those of the plain view, then those of the augmented ones. Beside it lies
+which images they are of: another domain that shares some, a part of this one for instance, takes
+those over, if they are of the plain view alone.
 """
 
 import math
 import os
 from collections.abc import Iterator
 from hashlib import blake2b
+from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from unida.config import RunConfig
-from unida.data.cache import is_whole, write_whole
+from unida.data.cache import is_whole, touch, write_whole
 from unida.data.domain import Domain, cache_folder, on_device
 from unida.data.pixels import ArrayStore, Progress
+from unida.devices import send
 from unida.errors import UserError
 from unida.models.backbone import Backbone
 from unida.streams import stream
 from unida.views import PLAIN, WEAK, View, make_view
 
 _CHUNK = 64  # images at a time
+
+FloatRow = npt.NDArray[np.float32]
 
 
 def embed(
@@ -45,15 +52,19 @@ def embed(
     """
     wanted = dict.fromkeys(view for view in views if view != PLAIN) or (WEAK,)
     augmented = tuple(view.adjusted(config.flip, config.jitter) for view in wanted)
+    augmented = augmented[: config.frozen_views]
     backbone.to(domain.device).eval()
     shape = (len(domain), 1 + config.frozen_views, backbone.out_features)
     folder = cache_folder(config)
-    file = folder / f"{_key(domain, backbone, augmented, config)}.f32"
+    maker = _maker(backbone, augmented, config)
+    file = folder / f"{_key(domain, maker)}.f32"
     if not is_whole(file, 4 * math.prod(shape)):
-        blocks = _embeddings(domain, backbone, augmented, config, progress)
+        earlier = Earlier(folder, maker, backbone.out_features, reuse=not augmented)
+        blocks = _embeddings(domain, backbone, augmented, config, progress, earlier)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             write_whole(file, lambda out: _write(out, blocks))
+            earlier.note(file)
         except OSError as error:
             raise UserError(
                 f"The embeddings cannot be written in {folder}: {error.strerror}. Free some space "
@@ -65,6 +76,43 @@ def embed(
     return Domain(domain.samples, on_device(ArrayStore(rows), domain.device), domain.device)
 
 
+class Earlier:
+    """Which images were embedded before by the same network, and the numbers found then.
+
+    Args:
+        folder: the cache folder.
+        maker: what the embeddings follow from beside the image.
+        width: numbers in one.
+        reuse: whether to look; drawn views are of their own run.
+    """
+
+    def __init__(self, folder: Path, maker: bytes, width: int, reuse: bool) -> None:
+        self.maker, self.digests = maker, list[bytes]()
+        self.found: dict[bytes, FloatRow] = {}
+        for record in folder.glob("*.rows") if reuse else ():
+            content, file = record.read_bytes(), record.with_suffix(".f32")
+            digests = [content[i : i + 16] for i in range(16, len(content), 16)]
+            if content[:16] == maker and is_whole(file, 4 * width * len(digests)):
+                touch(record)
+                rows = np.memmap(file, np.float32, "r", shape=(len(digests), 1, width))
+                self.found |= dict(zip(digests, rows, strict=True))
+
+    def split(self, images: Tensor) -> tuple[Tensor, list[FloatRow]]:
+        """Numbers of the images that are new, and the embeddings of the others."""
+        pixels = images.cpu().numpy()
+        digests = [blake2b(one.tobytes(), digest_size=16).digest() for one in pixels]
+        self.digests += digests
+        new = [i for i, digest in enumerate(digests) if digest not in self.found]
+        return torch.tensor(new, dtype=torch.long), [
+            self.found[digest] for digest in digests if digest in self.found
+        ]
+
+    def note(self, file: Path) -> None:
+        """Which images the file is of."""
+        content = b"".join([self.maker, *self.digests])
+        write_whole(file.with_suffix(".rows"), lambda out: out.write(content))
+
+
 @torch.inference_mode()
 def _embeddings(
     domain: Domain,
@@ -72,17 +120,23 @@ def _embeddings(
     augmented: tuple[View, ...],
     config: RunConfig,
     progress: Progress,
+    earlier: Earlier,
 ) -> Iterator[Tensor]:
     """Blocks of rows (n, 1 + views, D), in order."""
     low, backbone.dtype = backbone.dtype, None
     for block, index in enumerate(torch.split(torch.arange(len(domain)), _CHUNK)):
         images = domain.images(index)
-        rows = []
-        for number in range(1 + config.frozen_views):
-            draws = stream(0, "embedding", number, block)  # of any seed: they are made once
+        new, known = earlier.split(images)
+        rows = torch.empty(len(index), 1 + config.frozen_views, backbone.out_features)
+        if known:
+            is_known = torch.ones(len(index), dtype=torch.bool).index_fill(0, new, False)
+            rows[is_known] = torch.from_numpy(np.stack(known))
+        for number in range((1 + config.frozen_views) * bool(len(new))):
+            draws = stream(0, "embedding", number, block)  # whatever the seed: they are made once
             view = augmented[(number - 1) % len(augmented)] if number else PLAIN
-            rows.append(backbone(make_view(view, images, config.image_size, draws)))
-        yield torch.stack(rows, 1).cpu()
+            shown = make_view(view, images[send(new, images.device)], config.image_size, draws)
+            rows[new, number] = backbone(shown).cpu()
+        yield rows
         progress(int(index[-1]) + 1, len(domain))
     backbone.dtype = low
 
@@ -94,13 +148,19 @@ def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:
     os.fsync(out.fileno())
 
 
-def _key(domain: Domain, backbone: Backbone, augmented: tuple[View, ...], config: RunConfig) -> str:
-    """A name for the embeddings; the pixels are hashed only where nobody knows what they are of."""
+def _maker(backbone: Backbone, augmented: tuple[View, ...], config: RunConfig) -> bytes:
+    """A name for all that embeddings follow from but the images."""
     said = (augmented, config.frozen_views, config.image_size, backbone.spec)
-    key = blake2b(repr((said, domain.pixels.key)).encode(), digest_size=16)
+    key = blake2b(repr(said).encode(), digest_size=16)
+    for tensor in backbone.state_dict().values():
+        key.update(tensor.cpu().numpy().tobytes())
+    return key.digest()
+
+
+def _key(domain: Domain, maker: bytes) -> str:
+    """A name for the embeddings; the pixels are hashed only where nobody knows what they are of."""
+    key = blake2b(repr((maker, domain.pixels.key)).encode(), digest_size=16)
     if domain.pixels.key is None:
         for index in torch.split(torch.arange(len(domain)), _CHUNK):
             key.update(domain.pixels.get(index).cpu().numpy().tobytes())
-    for tensor in backbone.state_dict().values():
-        key.update(tensor.cpu().numpy().tobytes())
     return key.hexdigest()

@@ -4,6 +4,7 @@
     CONTENT.json   which images of a content cannot be used, and why
     CONTENT.u8     the pixels of all others
     KEY.f32        embeddings (`unida.embeddings`)
+    KEY.rows       which images they are of
 
 LIST is a hash of paths. A file whose size and times are still those in LIST.npy is not read: its
 digest is known; any other is hashed again. CONTENT is a hash of the digests, so the same bytes are
@@ -34,7 +35,7 @@ _SIGNS, _WIDTH = 3, 5  # columns of LIST.npy: size, mtime, ctime; then 16 bytes 
 UNREADABLE = bytes(16)
 _UNSURE = 2 * 10**9  # ns: a file system's clock may be this coarse
 _MONTH = 30 * 24 * 3600
-_OURS = re.compile(r"[0-9a-f]{32}\.(npy|kept\.npy|json|u8|f32)(\.[0-9a-f]+\.part)?")
+_OURS = re.compile(r"[0-9a-f]{32}\.(npy|json|u8|f32|rows)(\.[0-9a-f]+\.part)?")
 
 
 def default_cache_dir() -> Path:
