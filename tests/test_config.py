@@ -52,6 +52,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("momentum", -0.1, "from 0 up to, not including, 1"),
     ("backbone_lr", -1.0, "0 or more"),
     ("precision", "fp8", "auto, fp32, tf32, bf16"),
+    ("batch_norm", "group", "auto, batch, stored"),
     ("cache", "ram", "auto, memory, disk, stream"),
 ]
 

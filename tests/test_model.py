@@ -39,24 +39,14 @@ def test_temperature_and_held_out_scores_are_stored(model: Model, tmp_path: Path
     assert loaded.rule("source:0.1").threshold == pytest.approx(180)
 
 
-def test_a_model_from_before_they_were_is_read(model: Model, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+def test_another_format_is_refused_in_one_sentence(
+    model: Model, tmp_path: Path, other: int
+) -> None:
     file = tmp_path / "model.safetensors"
     model.save(file)
-    rewrite(file, ("temperature", "known"), format=2)
-    loaded = load(file, "cpu")
-    assert (loaded.temperature, loaded.known) == (1.0, ())
-    assert loaded.rules == model.rules
-    assert loaded.rule("threshold:0.5").threshold == 0.5
-    fallen = loaded.rule("source")
-    assert (fallen.name, fallen.threshold) == ("own", 0.0)
-    assert "no source images were held out" in fallen.note
-
-
-def test_another_format_is_refused_in_one_sentence(model: Model, tmp_path: Path) -> None:
-    file = tmp_path / "model.safetensors"
-    model.save(file)
-    rewrite(file, (), format=FORMAT + 1)
-    with pytest.raises(UserError, match=rf"format of .* is {FORMAT + 1}; allowed: 2, {FORMAT}\.$"):
+    rewrite(file, (), format=other)
+    with pytest.raises(UserError, match=rf"format of .* is {other}; allowed: {FORMAT}; train it"):
         load(file, "cpu")
 
 

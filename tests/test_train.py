@@ -15,6 +15,7 @@ from unida.methods import METHODS
 from unida.methods.base import Look, Method
 from unida.methods.san import SAN
 from unida.methods.source_only import SourceOnly
+from unida.models.small_cnn import SmallCNN
 from unida.runs import RunFolder
 from unida.train import inverse_decay
 from unida.types import Batch
@@ -55,16 +56,41 @@ def test_parts_have_their_own_learning_rates(
     assert dict(seen) == {"backbone": factor, "projection": 0.2, "classifier": 1.0}
 
 
-def test_a_pretrained_backbone_learns_ten_times_slower(
+def test_a_pretrained_backbone_learns_slowly(
     digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from unida.models.small_cnn import SmallCNN
-
     torch.save(SmallCNN().state_dict(), tmp_path / "w.pt")
     seen: list[Any] = []
     watch(monkeypatch, seen)
     run_adaptation(digits.config(tmp_path / "run", steps=1, weights=str(tmp_path / "w.pt")))
-    assert dict(seen)["backbone"] == 0.1
+    assert dict(seen)["backbone"] == 0.03
+
+
+@pytest.mark.parametrize(
+    ("weights", "asked", "kept"),
+    [
+        (True, "auto", True),
+        (True, "batch", False),
+        (True, "stored", True),
+        (False, "auto", False),
+        (False, "stored", True),
+    ],
+)
+def test_statistics_of_batch_norm_stay_where_asked(
+    digits: Task, tmp_path: Path, weights: bool, asked: Any, kept: bool
+) -> None:
+    torch.manual_seed(0)
+    before = SmallCNN().state_dict()
+    torch.save(before, tmp_path / "w.pt")
+    given = {"weights": str(tmp_path / "w.pt")} if weights else {}
+    model = run_adaptation(digits.config(tmp_path / "run", steps=2, batch_norm=asked, **given))
+    after = model.method.backbone.net.state_dict()
+    means = [name for name in after if name.endswith("running_mean")]
+    assert means
+    for name in means:
+        start = before[name] if weights else torch.zeros_like(after[name])
+        assert torch.equal(after[name], start) == kept, name
+    assert not torch.equal(after["features.1.weight"], before["features.1.weight"])
 
 
 class Exploding(SAN):

@@ -59,7 +59,8 @@ class RunConfig:
     lr: float = 0.01
     """Learning rate of the heads at the first step; it decays by the inverse rule."""
     backbone_lr: float | None = None
-    """Learning rate of the backbone as a factor of lr: by default 0.1 with weights, 1 without."""
+    """Learning rate of the backbone as a factor of lr: by default 0.03 with weights, 1
+    without."""
     frozen: bool = False
     """Leave the backbone as it is: embed every image once and train the heads on that. For
     machines without a GPU, and for backbones that are better left alone."""
@@ -123,14 +124,8 @@ class RunConfig:
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
         if self.backbone_lr is not None:
             require(self.backbone_lr >= 0, "backbone_lr", self.backbone_lr, "0 or more")
-        for name, choice in (
-            ("precision", Precision),
-            ("launch", Launch),
-            ("cache", CacheMode),
-            ("batch_norm", BatchNorm),
-        ):
-            allowed = typing.get_args(choice)
-            value = getattr(self, name)
+        for name, choice in _CHOICES.items():
+            value, allowed = getattr(self, name), typing.get_args(choice)
             require(value in allowed, name, value, ", ".join(allowed))
 
     @property

@@ -33,9 +33,7 @@ from unida.reject import Rule, decide, pick_rule
 from unida.runs import RunFolder, write_file
 from unida.types import Prediction, Scored, Sizes
 
-FORMAT = 3
-READABLE = (2, 3)
-"""Formats: in 2 nothing was held out, so there is no temperature and no `known`."""
+FORMAT = 4
 
 OneImage = str | Path | Image.Image | Opener
 Images = Sequence[OneImage] | OneImage | Tensor | npt.NDArray[Any]
@@ -222,7 +220,7 @@ def load(run: str | Path, device: str = "auto") -> Model:
     if "unida" not in remarks:
         raise UserError(f"{path} is not a model of unida.")
     d = json.loads(remarks["unida"])
-    require(d["format"] in READABLE, f"format of {path}", d["format"], f"{READABLE}"[1:-1])
+    require(d["format"] == FORMAT, f"format of {path}", d["format"], f"{FORMAT}; train it again")
     cls = METHODS[d["method"]]
     backbone = rebuild_backbone(d["backbone"])
     settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
@@ -240,8 +238,8 @@ def load(run: str | Path, device: str = "auto") -> Model:
         rules={name: Rule(**rule) for name, rule in d["rules"].items()},
         reject=d["reject"],
         device=where,
-        temperature=d.get("temperature", 1.0),
-        known=tuple(d.get("known", ())),
+        temperature=d["temperature"],
+        known=tuple(d["known"]),
     )
 
 

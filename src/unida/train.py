@@ -252,7 +252,7 @@ class _Tally:
 def _groups(method: Method, config: RunConfig) -> list[dict[str, Any]]:
     backbone_lr = config.backbone_lr
     if backbone_lr is None:
-        backbone_lr = 0.1 if method.backbone.pretrained else 1.0
+        backbone_lr = 0.03 if method.backbone.pretrained else 1.0
     method.backbone.requires_grad_(not config.frozen)
     parts = [] if config.frozen else [("backbone", list(method.backbone.parameters()), backbone_lr)]
     parts += [(group.name, group.parameters, group.lr) for group in method.head_groups()]

@@ -14,9 +14,9 @@ from unida.adaptation import run_adaptation
 from unida.config import from_mapping, to_settings
 from unida.errors import UserError
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
-from unida.methods import san
-from unida.methods.san import SANConfig
+from unida.methods.san import SAN, SANConfig
 from unida.model import load
+from unida.models.backbone import build_backbone
 from unida.models.heads import AllInOne, ClosedAndOpen
 from unida.types import Sizes
 from unida.views import WEAK
@@ -142,7 +142,7 @@ def test_the_losses_are_those_of_the_setting(settings: dict[str, Any]) -> None:
         scl = (
             info_nce(torch.cat(z[1:]))
             if contrast == "info_nce"
-            else soft_contrastive(torch.cat(y[1:]), torch.cat(z[1:]), contrast)
+            else soft_contrastive(torch.cat(y[1:]), torch.cat(z[1:]), contrast, bandwidth_z=1.0)
         )
     labels = batch.source_labels
     expected = {
@@ -231,9 +231,10 @@ def test_the_projection_learns_slower_and_every_parameter_is_in_one_group() -> N
 @pytest.mark.parametrize(
     ("settings", "shapes"),
     [
-        ({}, [(256, 128), (128, 256)]),
+        ({}, [(128, 128), (128, 128)]),
+        ({"hidden": 2}, [(256, 128), (128, 256)]),
         ({"hidden": 0.5}, [(64, 128), (128, 64)]),
-        ({"width": 32}, [(64, 128), (32, 64)]),
+        ({"width": 32}, [(32, 128), (32, 32)]),
         ({"width": 32, "hidden": 1.5}, [(48, 128), (32, 48)]),
         ({"width": 2, "hidden": 0.1}, [(1, 128), (2, 1)]),
     ],
@@ -249,55 +250,29 @@ def test_z_and_the_hidden_layer_are_as_wide_as_asked(
     assert method.eval().predict(images(3)).features.shape == (3, shapes[1][0])
 
 
-@pytest.mark.parametrize(
-    ("frozen", "given", "most", "built"),
-    [
-        (False, {}, 32, (128, 2)),
-        (True, {}, 32, (32, 0.5)),
-        (True, {}, 512, (128, 0.5)),  # no wider than the features
-        (True, {"width": 64}, 32, (64, 0.5)),  # what the user says goes
-        (True, {"hidden": 3}, 32, (32, 3)),
-        (False, {"width": 64, "hidden": 1}, 32, (64, 1)),
-    ],
-)
-def test_where_heads_alone_are_trained_they_are_narrow_unless_asked_for(
-    monkeypatch: pytest.MonkeyPatch,
-    frozen: bool,
-    given: dict[str, Any],
-    most: int,
-    built: tuple[int, float],
-) -> None:
-    monkeypatch.setitem(san.ON_A_FROZEN_ONE, "width", most)
-    monkeypatch.setitem(san.ON_A_FROZEN_ONE, "hidden", 0.5)
-    method = build("san", dataclasses.replace(SIZES, frozen=frozen), **given)
-    assert (method.config.width, method.config.hidden) == built
-    weights = [p for p in method.projection.parameters() if p.ndim == 2]
-    assert [len(w) for w in weights] == [built[0] * built[1], built[0]]
+def test_z_is_no_wider_than_512_unless_asked_for() -> None:
+    wide = build_backbone("resnet50", "none")
+    assert wide.out_features == 2048
+    for given, width in (({}, 512), ({"width": 700}, 700)):
+        method = SAN(from_mapping(SANConfig, given, "san"), wide, SIZES)
+        assert method.projection.out_features == width
 
 
-def test_h_learns_fast_where_it_learns_alone() -> None:
-    rates = [
-        build("san", dataclasses.replace(SIZES, frozen=frozen)).head_groups()[0].lr
-        for frozen in (True, False)
-    ]
-    assert rates == [1, 0.01]
-
-
-def test_a_narrow_model_is_loaded_whatever_the_default_became(
-    digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(san.ON_A_FROZEN_ONE, "width", 32)
-    options = {"steps": 3, "frozen": True, "frozen_views": 1, "cache_dir": str(out.parent / "c")}
-    trained = run_adaptation(digits.config(out, **options))
-    monkeypatch.setitem(san.ON_A_FROZEN_ONE, "width", 16)
-    pictures = sorted(digits.target.rglob("*.png"))[::10]
-    assert load(out, "cpu").predict(pictures) == trained.predict(pictures)
+@pytest.mark.parametrize("rate", [1, 0.01])
+def test_h_learns_at_its_own_rate(rate: float) -> None:
+    groups = {group.name: group.lr for group in build("san", projection_lr=rate).head_groups()}
+    assert groups == {"projection": rate, "classifier": 1}
 
 
 def test_target_views_are_two_strong_ones() -> None:
     method = build("san", crop=0.55)
     assert method.source_views == (WEAK,)
     assert [view.least_area for view in method.target_views] == [0.55, 0.55]
+
+
+def test_on_a_frozen_backbone_views_are_weak() -> None:
+    method = build("san", dataclasses.replace(SIZES, frozen=True))
+    assert method.target_views == (WEAK, WEAK)
 
 
 FORMS = "scaled, paper, released, info_nce, none"
@@ -320,6 +295,8 @@ FORMS = "scaled, paper, released, info_nce, none"
         ({"width": 1}, "width is 1; allowed: from 2 to 16384."),
         ({"hidden": 0}, "hidden is 0.0; allowed: from 0.1 to 10."),
         ({"projection_lr": -1}, "projection_lr is -1.0; allowed: from 0 to 100."),
+        ({"bandwidth": 0}, "bandwidth is 0.0; allowed: from 0.01 to 100."),
+        ({"neighbours": -1}, "neighbours is -1; allowed: from 0 to 1000."),
         ({"crop": 0}, "crop is 0.0; allowed: more than 0, at most 1."),
         ({"crop": 1.1}, "crop is 1.1; allowed: more than 0, at most 1."),
     ],

