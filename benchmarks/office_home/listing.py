@@ -3,24 +3,56 @@
     python benchmarks/office_home/listing.py benchmarks/office_home/search/*.jsonl > listing.md
 
 A cell is H under the own rule / H under the mixture rule / AUROC, in %, the mean over seeds where
-there are several. `frozen` rows trained heads on stored embeddings, the others the whole network.
+there are several. `frozen` rows trained heads on stored embeddings, the others the whole network;
+options that these searches varied are named where they were set. A method is named with the
+settings that are not today's defaults, whatever they were then.
 """
 
 import argparse
+import dataclasses
 import json
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
+from typing import Any
 
 from unida.bench.results import FORMAT, Result, read_results
+from unida.methods import METHODS
 
 Row = tuple[str, str, int]
+VARIED = ("batch_norm", "backbone_lr", "jitter", "batch")
+USUAL = {"jitter": 1.0, "batch": 36}
+BEFORE: dict[str, dict[str, Any]] = {"san": {"neighbours": 0, "bandwidth": 0.3}}
+"""What settings were when they were none yet."""
 
 
 def cell(results: list[Result]) -> str:
     rules = [[r.rules[name].scores["h"] or 0.0 for r in results] for name in ("own", "mixture")]
     columns = [*rules, [r.ranking["auroc"] or 0.0 for r in results]]
     return " / ".join(f"{100 * mean(column):.1f}" for column in columns)
+
+
+def network(result: Result) -> str:
+    options = result.options
+    set_ = [f"{name} {options[name]}" for name in VARIED if is_set(name, options.get(name))]
+    if options.get("frozen"):
+        set_ = ["plain", *set_] if options["frozen_views"] == 0 else set_
+        return ", ".join(["frozen", *set_])
+    return ", ".join(["whole", *set_])
+
+
+def name(result: Result) -> str:
+    method = METHODS[result.method]
+    usual = dataclasses.asdict(method.Config())
+    settings = BEFORE.get(result.method, {}) | result.settings
+    other = {k: v for k, v in settings.items() if k in usual and v != usual[k]}
+    if result.method == "san" and other.get("width") == 512:
+        del other["width"]  # today's default on these features, then written out
+    return " ".join([result.method, *(f"{k}={v}" for k, v in other.items())])
+
+
+def is_set(name: str, value: object) -> bool:
+    return value not in (None, "auto", USUAL.get(name))
 
 
 def is_of_bench(file: Path) -> bool:
@@ -38,15 +70,14 @@ def main() -> None:
     table: dict[Row, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for file in filter(is_of_bench, args.files):
         for r in read_results(file):
-            how = "frozen" if r.options.get("frozen") else "whole"
-            cells = table[(r.entry, how, r.options["steps"])][f"{r.source} → {r.target}"]
+            cells = table[(name(r), network(r), r.options["steps"])][f"{r.source} → {r.target}"]
             cells[:] = [c for c in cells if c.seed != r.seed] + [r]  # run twice: the later one
     tasks = sorted({task for cells in table.values() for task in cells})
-    print(f"| entry | network | steps | {' | '.join(tasks)} |")
+    print(f"| method | network | steps | {' | '.join(tasks)} |")
     print(f"|---|---|---:|{'---|' * len(tasks)}")
-    for (entry, how, steps), cells in sorted(table.items(), key=lambda item: item[0][1:] + item[0]):
+    for (who, how, steps), cells in sorted(table.items(), key=lambda item: item[0][1:] + item[0]):
         shown = " | ".join(cell(cells[task]) if task in cells else "–" for task in tasks)
-        print(f"| {entry} | {how} | {steps} | {shown} |")
+        print(f"| {who} | {how} | {steps} | {shown} |")
 
 
 if __name__ == "__main__":

@@ -18,10 +18,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from unida.losses import one_vs_all, open_entropy
-from unida.methods.base import About, Look, Method, require_range
-from unida.methods.neighbours import neighbours_of
+from unida.methods.base import About, Look, Method, at_most, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import ClosedAndOpen, gap_of_winner
+from unida.models.neighbours import Neighbours, in_a_row
 from unida.types import Batch, Outputs, Sizes
 
 
@@ -56,7 +56,8 @@ class OVANet(Method):
     def __init__(self, config: OVANetConfig, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__(config, backbone, sizes)
         self.classifier = ClosedAndOpen(backbone.out_features, sizes.n_classes)
-        self.neighbours = neighbours_of(config.neighbours, sizes, backbone.out_features)
+        k = at_most("neighbours", config.neighbours, 0, sizes.n_target - 1, "other images")
+        self.neighbours = Neighbours(sizes.n_target, backbone.out_features, sizes.n_classes, k)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         labels = batch.source_labels
@@ -78,7 +79,9 @@ class OVANet(Method):
         return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), f)
 
     def settle(self, look: Look) -> None:
-        self.neighbours.ask(look, self._alone)
+        if self.neighbours.k:
+            index = self.neighbours.index
+            self.neighbours.fill(look("target", index, lambda y: in_a_row(self._alone(y))))
 
     def after_step(self, batch: Batch) -> None:
         self.classifier.open.scale_rows()

@@ -11,7 +11,9 @@ Where paper and released code differ, and what is the default here:
 * Target entropy: only in the released code; see `entropy`.
 * Head: the paper's is linear on z; the released one hashes z first; see `head`.
 * Without AIO: a row of the paper's ablation, not in the released code; see `classifier`.
-* Learning rate of H: the released code has it 100 times slower; see `projection_lr`.
+* H: the released code has it four times as wide and 100 times slower; see `projection_lr`.
+* Neighbours: in neither. Images that look alike are likely the same thing: SCL trains for that, and
+  here verdicts make use of it; see `neighbours`.
 * Source, target view 0 and target view 1 go through the network apart, so batch norm sees one
   domain at a time: in both, and necessary.
 """
@@ -26,9 +28,9 @@ from torch import Tensor
 from unida.errors import require
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
 from unida.methods.base import About, Group, Look, Method, at_most, require_range
-from unida.methods.neighbours import neighbours_of
 from unida.models.backbone import Backbone
 from unida.models.heads import AllInOne, ClosedAndOpen, Projection, gap_of_winner
+from unida.models.neighbours import USUAL, Neighbours, in_a_row
 from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, strong
 
@@ -117,7 +119,8 @@ class SAN(Method):
             if config.classifier == "all_in_one"
             else ClosedAndOpen(seen, n_classes)
         )
-        self.neighbours = neighbours_of(config.neighbours, sizes, seen)
+        k = at_most("neighbours", config.neighbours, USUAL, sizes.n_target - 1, "other images")
+        self.neighbours = Neighbours(sizes.n_target, seen, n_classes, k)
         self.top_n = at_most("top_n", config.top_n, 20, n_classes, "classes")
         self.source_views = (WEAK,)
         # Embeddings of strongly changed images lie apart from those of plain ones; a network that
@@ -178,7 +181,9 @@ class SAN(Method):
         return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), seen)
 
     def settle(self, look: Look) -> None:
-        self.neighbours.ask(look, self._alone)
+        if self.neighbours.k:
+            index = self.neighbours.index
+            self.neighbours.fill(look("target", index, lambda y: in_a_row(self._alone(y))))
 
     def head_groups(self) -> list[Group]:
         return [

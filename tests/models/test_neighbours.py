@@ -13,9 +13,9 @@ from tests.methods.toys import SIZES, build
 from tests.tasks import Task
 from unida.adaptation import run_adaptation
 from unida.errors import UserError
-from unida.methods import neighbours as module
-from unida.methods.neighbours import Neighbours
 from unida.model import load
+from unida.models import neighbours as module
+from unida.models.neighbours import Neighbours, in_a_row
 from unida.types import Outputs
 
 
@@ -33,14 +33,9 @@ def rows(some: Outputs, index: Tensor) -> Outputs:
 
 
 def asked(target: Outputs, k: int) -> Neighbours:
-    """Neighbours that know a target: the features are the numbers of its images."""
+    """Neighbours that know a target."""
     heard = Neighbours(len(target.probs), target.features.shape[1], 3, k)
-
-    def look(domain: str, index: Tensor, through: Any) -> Tensor:
-        assert domain == "target"
-        return torch.cat([through(part) for part in index.split(7)])
-
-    heard.ask(look, lambda index: rows(target, index))  # type: ignore[arg-type]
+    heard.fill(in_a_row(rows(target, heard.index)))
     return heard
 
 
@@ -100,7 +95,6 @@ def test_until_the_target_is_known_an_image_speaks_for_itself() -> None:
 
 def test_with_no_neighbours_nothing_is_stored_and_nothing_changes() -> None:
     nobody, one = Neighbours(30, 5, 3, 0), outputs(6)
-    nobody.ask(lambda *_: pytest.fail("looked"), lambda _: pytest.fail("asked"))  # type: ignore[arg-type]
     assert not nobody.state_dict()
     assert nobody.heard(one) is one
 

@@ -4,17 +4,15 @@ Images that look alike are likely the same thing. Soft contrastive learning trai
 verdict makes use of it, for methods that ask for it.
 """
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from unida.methods.base import Look, at_most
 from unida.rows import sample
-from unida.types import Outputs, Sizes
+from unida.types import Outputs
 
 USUAL = 6
+"""Neighbours that are heard, unless a user says how many."""
 MOST = 8192
 """Images that are remembered; of a larger target, a sample."""
 
@@ -25,7 +23,7 @@ class Neighbours(nn.Module):
     With likeness P_ij = exp(−d²_ij / u), d² the squared distance of centred unit features and u
     its mean over the k nearest in the target, scores and probabilities of image i become
     Σ_j P_ij s_j / Σ_j P_ij over the image itself (P = 1) and its k nearest. An image of the target
-    is not its own neighbour. Until `ask` was called there is nobody to hear: an image speaks for
+    is not its own neighbour. Until `fill` was called there is nobody to hear: an image speaks for
     itself.
 
     Args:
@@ -52,17 +50,9 @@ class Neighbours(nn.Module):
         self.register_buffer("unit", torch.zeros(()))
 
     @torch.no_grad()
-    def ask(self, look: Look, alone: Callable[[Tensor], Outputs]) -> None:
-        """Remembers the target: its features and what is said of each image alone.
-
-        Args:
-            look: at the target.
-            alone: what a method says of images by their backbone features, without neighbours.
-        """
-        if self.k == 0:
-            return
-        both = look("target", self.index, lambda y: torch.cat(_pair(alone(y)), 1))
-        features, said = torch.split(both, [len(self.centre), self.said.shape[1]], 1)
+    def fill(self, said: Tensor) -> None:
+        """Remembers the target: of each image at `index` what `in_a_row` makes of its outputs."""
+        features, said = torch.split(said, [len(self.centre), self.said.shape[1]], 1)
         self.said.copy_(said)
         self.centre.copy_(features.mean(0))
         self.rows.copy_(F.normalize(features - self.centre))
@@ -73,7 +63,7 @@ class Neighbours(nn.Module):
         """The outputs of images together with those of their neighbours."""
         if self.k == 0:
             return alone
-        features, said = _pair(alone)
+        features, said = alone.features, in_a_row(alone)[:, alone.features.shape[1] :]
         d2, near = self._nearest(F.normalize(features.detach() - self.centre))
         likeness = torch.exp(-d2 / self.unit.clamp_min(1e-12))
         total = said + torch.einsum("bk,bks->bs", likeness, self.said[near])
@@ -88,12 +78,6 @@ class Neighbours(nn.Module):
         return nearest, near
 
 
-def neighbours_of(k: int | None, sizes: Sizes, features: int) -> Neighbours:
-    """Neighbours by a method's setting: None is the usual number, 0 nobody."""
-    k = at_most("neighbours", k, USUAL, sizes.n_target - 1, "other target images")
-    return Neighbours(sizes.n_target, features, sizes.n_classes, k)
-
-
-def _pair(outputs: Outputs) -> tuple[Tensor, Tensor]:
-    """Features (B, D); score and probabilities (B, 1 + K)."""
-    return outputs.features, torch.cat([outputs.unknown_score[:, None], outputs.probs], 1)
+def in_a_row(outputs: Outputs) -> Tensor:
+    """Outputs side by side: features, score, probabilities; (B, D + 1 + K)."""
+    return torch.cat([outputs.features, outputs.unknown_score[:, None], outputs.probs], 1)
