@@ -8,6 +8,7 @@ from unida.bench.tables.groups import Group, Line, traits, usual_options
 from unida.bench.tables.published import paper
 
 SHOWN_OPTIONS = ("steps", "batch", "image_size", "lr", "backbone", "weights", "precision")
+SHOWN_IF_SET = ("frozen", "backbone_lr", "batch_norm")
 COLLAPSED = 0.2
 """A mean H below this, under the method's own rule, needs an explanation."""
 SEARCHED = (
@@ -58,12 +59,17 @@ def _data(group: Group) -> str:
 def _options(group: Group, runs: list[Result]) -> str:
     usual = usual_options(group)
     texts = []
-    for name in SHOWN_OPTIONS:
+    set_ = [name for name in SHOWN_IF_SET if _is_set(usual.get(name))]
+    for name in (*SHOWN_OPTIONS, *set_):
         base = usual.get(name, "not recorded")
         others = sorted({traits(run).get(name, "not recorded") for run in runs} - {base})
         but = f" ({', '.join(others)} where a row says so)" if others else ""
         texts.append(f"{name.replace('_', ' ')} {base}{but}")
     return f"Runs: {', '.join(texts)}."
+
+
+def _is_set(value: str | None) -> bool:
+    return value not in (None, "None", "False", "auto")
 
 
 def _seeds(lines: list[Line]) -> str:
