@@ -18,6 +18,7 @@ from typing import Any
 
 from unida.bench.results import FORMAT, Result, read_results
 from unida.methods import METHODS
+from unida.methods.san import SAN, WITH_WEIGHTS
 
 Row = tuple[str, str, int]
 VARIED = ("batch_norm", "backbone_lr", "jitter", "batch")
@@ -43,7 +44,7 @@ def network(result: Result) -> str:
 
 def name(result: Result) -> str:
     method = METHODS[result.method]
-    usual = dataclasses.asdict(method.Config())
+    usual = dataclasses.asdict(method.Config()) | (WITH_WEIGHTS if method is SAN else {})
     settings = BEFORE.get(result.method, {}) | result.settings
     other = {k: v for k, v in settings.items() if k in usual and v != usual[k]}
     if result.method == "san" and other.get("width") == 512:

@@ -14,7 +14,7 @@ from unida.adaptation import run_adaptation
 from unida.config import from_mapping, to_settings
 from unida.errors import UserError
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
-from unida.methods.san import SAN, SANConfig
+from unida.methods.san import FROM_SCRATCH, SAN, WITH_WEIGHTS, SANConfig
 from unida.model import load
 from unida.models.backbone import build_backbone
 from unida.models.heads import AllInOne, ClosedAndOpen
@@ -142,7 +142,7 @@ def test_the_losses_are_those_of_the_setting(settings: dict[str, Any]) -> None:
         scl = (
             info_nce(torch.cat(z[1:]))
             if contrast == "info_nce"
-            else soft_contrastive(torch.cat(y[1:]), torch.cat(z[1:]), contrast, bandwidth_z=1.0)
+            else soft_contrastive(torch.cat(y[1:]), torch.cat(z[1:]), contrast, bandwidth_z=0.3)
         )
     labels = batch.source_labels
     expected = {
@@ -231,10 +231,9 @@ def test_the_projection_learns_slower_and_every_parameter_is_in_one_group() -> N
 @pytest.mark.parametrize(
     ("settings", "shapes"),
     [
-        ({}, [(128, 128), (128, 128)]),
-        ({"hidden": 2}, [(256, 128), (128, 256)]),
+        ({}, [(256, 128), (128, 256)]),
         ({"hidden": 0.5}, [(64, 128), (128, 64)]),
-        ({"width": 32}, [(32, 128), (32, 32)]),
+        ({"width": 32}, [(64, 128), (32, 64)]),
         ({"width": 32, "hidden": 1.5}, [(48, 128), (32, 48)]),
         ({"width": 2, "hidden": 0.1}, [(1, 128), (2, 1)]),
     ],
@@ -256,6 +255,18 @@ def test_z_is_no_wider_than_512_unless_asked_for() -> None:
     for given, width in (({}, 512), ({"width": 700}, 700)):
         method = SAN(from_mapping(SANConfig, given, "san"), wide, SIZES)
         assert method.projection.out_features == width
+
+
+@pytest.mark.parametrize("pretrained", [True, False])
+def test_a_network_that_knows_nothing_yet_is_followed_less(pretrained: bool) -> None:
+    backbone = build_backbone("small_cnn", None)
+    backbone.pretrained = pretrained
+    usual = WITH_WEIGHTS if pretrained else FROM_SCRATCH
+    for given in ({}, {"lam": 0.0, "projection_lr": 0.5}):
+        method = SAN(from_mapping(SANConfig, given, "san"), backbone, SIZES)
+        built = {name: getattr(method.config, name) for name in usual}
+        assert built == usual | given
+        assert method.head_groups()[0].lr == built["projection_lr"]
 
 
 @pytest.mark.parametrize("rate", [1, 0.01])

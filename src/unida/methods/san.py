@@ -18,7 +18,7 @@ Where paper and released code differ, and what is the default here:
   domain at a time: in both, and necessary.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -34,10 +34,15 @@ from unida.models.neighbours import USUAL, Neighbours, in_a_row
 from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, strong
 
+WITH_WEIGHTS = {"lam": 3.0, "bandwidth": 1.0, "hidden": 1.0, "projection_lr": 1.0}
+FROM_SCRATCH = {"lam": 1.0, "bandwidth": 0.3, "hidden": 2.0, "projection_lr": 0.01}
+"""What settings come to where none is given. A network that knows nothing yet is no judge of what
+is alike: it is followed less, and H, which follows it, moves less."""
+
 
 @dataclass(frozen=True)
 class SANConfig:
-    """Settings of SAN, in the paper's symbols.
+    """Settings of SAN, in the paper's symbols. None: see `WITH_WEIGHTS` and `FROM_SCRATCH`.
 
     Attributes:
         lam: λ, weight of the contrastive loss on the target.
@@ -63,11 +68,11 @@ class SANConfig:
             by default 6, or as many others as there are; 0 lets each image speak for itself.
     """
 
-    lam: float = 3.0
+    lam: float | None = None
     beta: float = 0.5
     alpha: float = 0.5
     contrast: Literal["scaled", "paper", "released", "info_nce", "none"] = "scaled"
-    bandwidth: float = 1.0
+    bandwidth: float | None = None
     sharpness: float = 6.0
     by_mass: bool = False
     classifier: Literal["all_in_one", "closed_and_open"] = "all_in_one"
@@ -78,8 +83,8 @@ class SANConfig:
     reads: Literal["z", "y"] = "z"
     head: Literal["linear", "hashed"] = "hashed"
     width: int | None = None
-    hidden: float = 1.0
-    projection_lr: float = 1.0
+    hidden: float | None = None
+    projection_lr: float | None = None
     crop: float = 0.7
     neighbours: int | None = None
 
@@ -109,10 +114,11 @@ class SAN(Method):
     capturable = True
 
     def __init__(self, config: SANConfig, backbone: Backbone, sizes: Sizes) -> None:
+        config = _filled(config, backbone.pretrained)  # with a model it is stored as built
         super().__init__(config, backbone, sizes)
         features, n_classes = backbone.out_features, sizes.n_classes
-        width = config.width or min(features, 512)
-        self.projection = Projection(features, max(1, round(config.hidden * width)), width)  # H
+        width, hidden = config.width or min(features, 512), config.hidden or 1.0
+        self.projection = Projection(features, max(1, round(hidden * width)), width)  # H
         seen = width if config.reads == "z" else features
         self.classifier: AllInOne | ClosedAndOpen = (
             AllInOne(seen, n_classes, hashed=config.head == "hashed")  # C^AIO
@@ -136,7 +142,7 @@ class SAN(Method):
         closed, pairs = self._outputs(seen)  # of the source and of target view 0
         terms = self._on_source(closed[:n], pairs[:n], batch.source_labels)
         if c.contrast != "none":
-            terms["scl"] = c.lam * self._contrast(torch.cat(y[1:]), z[n:])
+            terms["scl"] = (c.lam or 0) * self._contrast(torch.cat(y[1:]), z[n:])
         if c.entropy:
             terms["entropy"] = c.entropy * open_entropy(pairs[n:])
         return terms
@@ -187,10 +193,16 @@ class SAN(Method):
 
     def head_groups(self) -> list[Group]:
         return [
-            Group("projection", list(self.projection.parameters()), self.config.projection_lr),
+            Group("projection", list(self.projection.parameters()), self.config.projection_lr or 0),
             Group("classifier", list(self.classifier.parameters())),
         ]
 
     def after_step(self, batch: Batch) -> None:
         if isinstance(self.classifier, ClosedAndOpen):
             self.classifier.open.scale_rows()  # as OVANet
+
+
+def _filled(config: SANConfig, pretrained: bool) -> SANConfig:
+    usual = WITH_WEIGHTS if pretrained else FROM_SCRATCH
+    left_out = {name: value for name, value in usual.items() if getattr(config, name) is None}
+    return replace(config, **left_out)  # type: ignore[arg-type]

@@ -63,12 +63,11 @@ class Neighbours(nn.Module):
         """The outputs of images together with those of their neighbours."""
         if self.k == 0:
             return alone
-        features, said = alone.features, in_a_row(alone)[:, alone.features.shape[1] :]
-        d2, near = self._nearest(F.normalize(features.detach() - self.centre))
+        d2, near = self._nearest(F.normalize(alone.features.detach() - self.centre))
         likeness = torch.exp(-d2 / self.unit.clamp_min(1e-12))
-        total = said + torch.einsum("bk,bks->bs", likeness, self.said[near])
+        total = _said(alone) + torch.einsum("bk,bks->bs", likeness, self.said[near])
         mean = total / (1 + likeness.sum(1, keepdim=True))
-        return Outputs(mean[:, 1:], mean[:, 0], features)
+        return Outputs(mean[:, 1:], mean[:, 0], alone.features)
 
     def _nearest(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Squared distances of the k nearest, and which they are; an image itself is far away."""
@@ -80,4 +79,8 @@ class Neighbours(nn.Module):
 
 def in_a_row(outputs: Outputs) -> Tensor:
     """Outputs side by side: features, score, probabilities; (B, D + 1 + K)."""
-    return torch.cat([outputs.features, outputs.unknown_score[:, None], outputs.probs], 1)
+    return torch.cat([outputs.features, _said(outputs)], 1)
+
+
+def _said(outputs: Outputs) -> Tensor:
+    return torch.cat([outputs.unknown_score[:, None], outputs.probs], 1)
