@@ -42,8 +42,9 @@ def blobs(counts: list[int], seed: int = 0, width: float = 0.02) -> tuple[Featur
 
 
 def novel_and_known(counts: list[int]) -> tuple[Features, IntArray, Anchors]:
-    """Blobs of novel categories, and three known classes elsewhere."""
-    x, labels = blobs([*counts, 20, 20, 20])
+    """Blobs of novel categories, and three known classes elsewhere, as large as they on average."""
+    size = round(sum(counts) / len(counts))
+    x, labels = blobs([*counts, size, size, size])
     known = labels >= len(counts)
     return x[~known], labels[~known], Anchors(x[known], labels[known])
 
@@ -87,6 +88,32 @@ def test_rejected_images_of_known_classes_are_in_none() -> None:
     found = find(x[~accepted], anchors, WAYS["anchored"])
     assert len(found.centres) == 2
     assert (found.category[labels[~accepted] >= 2] == NONE).all()
+
+
+@pytest.mark.parametrize(("size", "count"), [(30, 4), (60, 2), (15, 8), (1000, 1), (1, 24)])
+def test_by_size_there_are_as_many_as_known_classes_would_be(size: int, count: int) -> None:
+    x, _ = blobs([30, 30, 30, 30], width=0.1)
+    known, labels = blobs([size, size, 5 * size])  # the median counts
+    groups = WAYS["sized"](x, Anchors(known, labels), 0)
+    assert len(groups.centres) == count  # 24: a category has five images at least
+
+
+def test_by_size_the_number_does_not_depend_on_the_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, _, anchors = novel_and_known([400, 400, 400])
+    whole = find(x, anchors, WAYS["sized"])
+    monkeypatch.setattr(finding, "MOST_GROUPED", 150)
+    assert len(find(x, anchors, WAYS["sized"]).centres) == len(whole.centres) == 3
+
+
+def test_by_size_the_interval_tells_how_unlike_the_known_classes_are() -> None:
+    x, _ = blobs([40] * 6, width=0.1)
+    spans = []
+    for sizes in ([40] * 6, [10, 20, 40, 40, 80, 160]):
+        known, labels = blobs(sizes)
+        found = find(x, Anchors(known, labels), WAYS["sized"])
+        assert found.low <= 6 <= found.high
+        spans.append(found.high - found.low)
+    assert spans[0] < spans[1]
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -257,7 +284,7 @@ def test_a_real_run(digits: Task, out: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "sentence"),
     [
-        (["--way", "magic"], "way is 'magic'; allowed: kmeans, hdbscan, anchored."),
+        (["--way", "magic"], "way is 'magic'; allowed: sized, kmeans, hdbscan, anchored."),
         (["--names-from", "clip"], "--names-from needs --vocabulary"),
         (["--vocabulary", "nowhere.txt"], "nowhere.txt cannot be read as a list of names"),
     ],
@@ -383,7 +410,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch, *args: object) -> None:
 
 
 def test_the_benchmark_scores_every_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    x, labels = blobs([30, 30, 20, 20])
+    x, labels = blobs([25, 25, 25, 25])
     write_result(tmp_path / "results/runs/one", x, labels)
     benchmark(monkeypatch, tmp_path / "results", "--out", tmp_path / "table")
     rows = json.loads((tmp_path / "table.json").read_text())["results"]

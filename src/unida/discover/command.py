@@ -31,7 +31,7 @@ class Discover:
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a finished run."""
     way: str = DEFAULT
-    """How: hdbscan, anchored or kmeans (docs/discover.md)."""
+    """How: sized, hdbscan, anchored or kmeans (docs/discover.md)."""
     seed: int = 0
     """Everything random follows from it."""
     vocabulary: Path | None = None

@@ -4,6 +4,7 @@ Whatever the way, it is the same for all of them: a bounded sample is grouped, e
 to its nearest centre, and one that is far from all of them, or nearest to a known class, to none.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,9 +66,10 @@ def find(features: Features, anchors: Anchors, way: Way, seed: int = 0) -> Found
     order = np.lexsort(features.T)
     x, known = unit(features[order]), _in_order(anchors)
     some = x[sample(len(x), MOST_GROUPED, seed, "grouped")]
-    groups = way(some, known, seed)
+    groups = way(some, _share(known, len(some) / len(x), seed, "grouped"), seed)
     category, confidence, numbers = verdicts(x, groups)
-    counts = [_count(half, known, way, seed) for half in _halves(some, seed)]
+    halves = _halves(some, known, len(x), seed)
+    counts = [_count(half, anchors_of_half, way, seed) for half, anchors_of_half in halves]
     back = np.argsort(order)
     return Found(
         category=category[back],
@@ -167,11 +169,26 @@ def _count(x: Features, anchors: Anchors, way: Way, seed: int) -> int:
     return len(verdicts(x, way(x, anchors, seed))[2])
 
 
-def _halves(x: Features, seed: int) -> list[Features]:
-    """Half samples: a number found in them varies about as it does between whole samples."""
-    draws = [np.random.default_rng(stream_seed(seed, "half", i)) for i in range(REPEATS)]
+def _halves(x: Features, anchors: Anchors, n: int, seed: int) -> Iterator[tuple[Features, Anchors]]:
+    """Half samples: a number found in them varies about as it does between whole samples.
+
+    Of the known classes each sees half, for which they are is as much by chance; of the images of
+    those, as large a share as of the n images in all.
+    """
     size = max(FEWEST, len(x) // 2)
-    return [x[np.sort(draw.choice(len(x), size, replace=False))] for draw in draws]
+    for i in range(REPEATS):
+        draw = np.random.default_rng(stream_seed(seed, "half", i))
+        rows = np.sort(draw.choice(len(x), size, replace=False))
+        classes = np.unique(anchors.labels)
+        some = draw.choice(classes, max(min(2, len(classes)), len(classes) // 2), replace=False)
+        kept = np.isin(anchors.labels, some)
+        half = Anchors(anchors.features[kept], anchors.labels[kept])
+        yield x[rows], _share(half, size / n, seed, f"half {i}")
+
+
+def _share(anchors: Anchors, share: float, seed: int, name: str) -> Anchors:
+    rows = sample(len(anchors.labels), round(share * len(anchors.labels)), seed, f"anchors, {name}")
+    return Anchors(anchors.features[rows], anchors.labels[rows])
 
 
 def _in_order(anchors: Anchors) -> Anchors:

@@ -1,7 +1,8 @@
 """Ways of grouping rejected images without being told how many categories there are.
 
-Every way takes unit rows of the rejected images, anchors and a seed, and gives `Groups`. All of
-them are quadratic in the rows at some point: `unida.discover.find` hands over a bounded sample.
+Every way takes unit rows of the rejected images, anchors and a seed, and gives `Groups`. Most of
+them are quadratic in the rows at some point: `unida.discover.find` hands over a bounded sample, and
+of the anchors the same share.
 """
 
 from collections.abc import Callable
@@ -84,8 +85,25 @@ def anchored(x: Features, anchors: Anchors, seed: int) -> Groups:
     return _settled(x, some, as_good[best])
 
 
-WAYS: dict[str, Way] = {"kmeans": kmeans, "hdbscan": hdbscan, "anchored": anchored}
-DEFAULT = "hdbscan"
+def sized(x: Features, anchors: Anchors, seed: int) -> Groups:
+    """K-means, with as many groups as there are if they are as large as the known classes.
+
+    The size of a class is the number of its anchors, and the median of the sizes counts. Without
+    anchors of two classes there is nothing to measure by, and this is `kmeans`.
+    """
+    _, sizes = np.unique(anchors.labels, return_counts=True)
+    if len(sizes) < 2:
+        return kmeans(x, anchors, seed)
+    most = min(len(x) // SMALLEST, len(np.unique(x, axis=0)))
+    count = min(round(len(x) / float(np.median(sizes))), most)
+    if count < 2:
+        return one_group(x)
+    found = KMeans(count, n_init=3, random_state=seed % 2**32).fit(x)
+    return Groups(found.cluster_centers_.astype(np.float32), x[:0])
+
+
+WAYS: dict[str, Way] = {"sized": sized, "kmeans": kmeans, "hdbscan": hdbscan, "anchored": anchored}
+DEFAULT = "sized"
 
 
 def numbers_to_try(rows: int) -> list[int]:
