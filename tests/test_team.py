@@ -99,7 +99,9 @@ def test_the_trained_models_are_alike(both: tuple[Path, Path], name: str) -> Non
     one, two = (load_file(folder / name / "model.safetensors") for folder in both)
     assert one.keys() == two.keys()
     for key, tensor in one.items():
-        torch.testing.assert_close(two[key], tensor, rtol=1e-2, atol=2e-3, msg=key)
+        # What is remembered of images has come through the whole network.
+        atol = 2e-2 if key.startswith("neighbours.") else 2e-3
+        torch.testing.assert_close(two[key], tensor, rtol=1e-2, atol=atol, msg=key)
 
 
 @pytest.mark.parametrize("name", EXACT)
