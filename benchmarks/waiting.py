@@ -148,7 +148,7 @@ class FixedPixels:
         return self.n
 
     def get(self, index: Tensor) -> Tensor:
-        return self.images[: len(index)]
+        return self.images[torch.arange(len(index)) % len(self.images)]
 
 
 class Watch:

@@ -181,7 +181,7 @@ class TestEmbeddings:
         said = model.predict(target)
         assert model.n_features_in_ == 8
         assert (said[:60] == labels).mean() > 0.9
-        assert (said[60:] == -1).mean() > 0.9
+        assert (said[60:] == -1).mean() >= 0.9
 
     def test_a_row_alone_is_judged_as_among_others(self) -> None:
         x, y = blobs()

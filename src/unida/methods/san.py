@@ -12,8 +12,7 @@ Where paper and released code differ, and what is the default here:
 * Head: the paper's is linear on z; the released one hashes z first; see `head`.
 * Without AIO: a row of the paper's ablation, not in the released code; see `classifier`.
 * H: the released code has it four times as wide and 100 times slower; see `projection_lr`.
-* Neighbours: in neither. Images that look alike are likely the same thing: SCL trains for that, and
-  here verdicts make use of it; see `neighbours`.
+* Neighbours: in neither. SCL trains alike images to be together; here verdicts use that, too.
 * Source, target view 0 and target view 1 go through the network apart, so batch norm sees one
   domain at a time: in both, and necessary.
 """
@@ -36,8 +35,7 @@ from unida.views import WEAK, strong
 
 WITH_WEIGHTS = {"lam": 3.0, "bandwidth": 1.0, "hidden": 1.0, "projection_lr": 1.0}
 FROM_SCRATCH = {"lam": 1.0, "bandwidth": 0.3, "hidden": 2.0, "projection_lr": 0.01}
-"""What settings come to where none is given. A network that knows nothing yet is no judge of what
-is alike: it is followed less, and H, which follows it, moves less."""
+"""Settings where none is given: a network that knows nothing yet is followed less."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +49,6 @@ class SANConfig:
         contrast: form of the contrastive loss; `info_nce` is the ablation, `none` leaves it out.
         bandwidth: unit of squared distances of z in Q (`scaled`).
         sharpness: of the likeness P of two images (`scaled`); the larger, the fewer are alike.
-        by_mass: what pulls and what pushes weigh the same (`scaled`), however few are alike.
         classifier: `closed_and_open` is the ablation, OVANet's heads and losses on z; `beta`,
             `third`, `third_weight`, `top_n` and `head` then have no say.
         third: form of L_AIO (and of its third term).
@@ -64,8 +61,7 @@ class SANConfig:
         hidden: neurons of H's hidden layer, as a multiple of `width`.
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
-        neighbours: target images that have a say in the verdict on another (ours, see `predict`);
-            by default 6, or as many others as there are; 0 lets each image speak for itself.
+        neighbours: target images with a say in the verdict on another; by default 6; 0 for none.
     """
 
     lam: float | None = None
@@ -74,7 +70,6 @@ class SANConfig:
     contrast: Literal["scaled", "paper", "released", "info_nce", "none"] = "scaled"
     bandwidth: float | None = None
     sharpness: float = 6.0
-    by_mass: bool = False
     classifier: Literal["all_in_one", "closed_and_open"] = "all_in_one"
     third: Literal["log", "sigmoid"] = "sigmoid"
     third_weight: float = 1.2
@@ -96,8 +91,7 @@ class SANConfig:
         require(self.top_n is None or self.top_n >= 2, "top_n", self.top_n, "none, or 2 or more")
         require_range(self, 2, 16384, "width")
         require_range(self, 0, 1000, "neighbours")
-        require_range(self, 0.01, 100, "bandwidth")
-        require_range(self, 0.1, 100, "sharpness")
+        require_range(self, 0.01, 100, "bandwidth", "sharpness")
         require_range(self, 0.1, 10, "hidden")
 
 
@@ -129,14 +123,12 @@ class SAN(Method):
         self.neighbours = Neighbours(sizes.n_target, seen, n_classes, k)
         self.top_n = at_most("top_n", config.top_n, 20, n_classes, "classes")
         self.source_views = (WEAK,)
-        # Embeddings of strongly changed images lie apart from those of plain ones; a network that
-        # learns brings them together, a frozen one cannot.
+        # A frozen network cannot bring strongly changed images together with plain ones.
         self.target_views = (WEAK if sizes.frozen else strong(config.crop),) * 2
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c, n = self.config, len(batch.source_labels)
-        views = (*batch.source_views, *batch.target_views)
-        y = self.backbone.each(views)
+        y = self.backbone.each((*batch.source_views, *batch.target_views))
         z = self.projection(*y)
         seen = z[: 2 * n] if c.reads == "z" else torch.cat(y[:2])
         closed, pairs = self._outputs(seen)  # of the source and of target view 0
@@ -168,14 +160,13 @@ class SAN(Method):
         c = self.config
         if c.contrast == "info_nce":
             return info_nce(z)  # Eq. (1)
-        how = {"bandwidth_z": c.bandwidth, "sharpness": c.sharpness, "by_mass": c.by_mass}
+        how = {"bandwidth_z": c.bandwidth, "sharpness": c.sharpness}
         return soft_contrastive(y, z, c.contrast, c.alpha, **how)  # type: ignore[arg-type]
 
     def predict(self, images: Tensor) -> Outputs:
         """Unknown iff some c̃^k is the largest output; the softmax would not change the order.
 
-        Without AIO as in OVANet: iff "is not k" outweighs "is k" for the closed head's k. What is
-        alike has a say in it: scores and probabilities are averaged with those of the neighbours.
+        Without AIO as in OVANet. Scores and probabilities are averages with the neighbours'.
         """
         return self.neighbours.heard(self._alone(self.backbone(images)))
 
