@@ -40,14 +40,19 @@ class Neighbours(nn.Module):
 
     def __init__(self, n_target: int, features: int, n_classes: int, k: int) -> None:
         super().__init__()
-        self.k = k
+        self.k, self.n_target = k, n_target
         if k == 0:
             return
-        self.index = torch.from_numpy(sample(n_target, MOST, 0, "neighbours"))
-        self.register_buffer("rows", torch.zeros(len(self.index), features))
-        self.register_buffer("said", torch.zeros(len(self.index), 1 + n_classes))
+        remembered = min(n_target, MOST)
+        self.register_buffer("rows", torch.zeros(remembered, features))
+        self.register_buffer("said", torch.zeros(remembered, 1 + n_classes))
         self.register_buffer("centre", torch.zeros(features))
         self.register_buffer("unit", torch.zeros(()))
+
+    @property
+    def index(self) -> Tensor:
+        """Numbers of the images that are remembered."""
+        return torch.from_numpy(sample(self.n_target, MOST, 0, "neighbours"))
 
     @torch.no_grad()
     def fill(self, said: Tensor) -> None:
