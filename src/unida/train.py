@@ -50,8 +50,9 @@ def train(
     """
     accelerator = _accelerator(device)
     method.to(device)
-    stored = "stored" if method.backbone.pretrained else "batch"
-    method.backbone.keeps_norms = config.batch_norm.replace("auto", stored) == "stored"
+    auto = config.batch_norm == "auto"
+    stored = method.backbone.pretrained if auto else config.batch_norm == "stored"
+    method.backbone.keeps_norms = stored
     if device.type == "cuda":
         method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     team.join_batch_norms(method.backbone)

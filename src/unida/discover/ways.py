@@ -45,8 +45,7 @@ def kmeans(x: Features, anchors: Anchors, seed: int) -> Groups:
     gaps = [_at(some, k, seed) - _at(flat, k, seed) for k in tried]
     if not gaps or max(gaps) <= 0:
         return one_group(x)
-    found = KMeans(tried[int(np.argmax(gaps))], n_init=3, random_state=seed % 2**32).fit(x)
-    return Groups(found.cluster_centers_.astype(np.float32), x[:0])
+    return _into(tried[int(np.argmax(gaps))], x, seed)
 
 
 def hdbscan(x: Features, anchors: Anchors, seed: int) -> Groups:
@@ -98,8 +97,7 @@ def sized(x: Features, anchors: Anchors, seed: int) -> Groups:
     count = min(round(len(x) / float(np.median(sizes))), most)
     if count < 2:
         return one_group(x)
-    found = KMeans(count, n_init=3, random_state=seed % 2**32).fit(x)
-    return Groups(found.cluster_centers_.astype(np.float32), x[:0])
+    return _into(count, x, seed)
 
 
 WAYS: dict[str, Way] = {"sized": sized, "kmeans": kmeans, "hdbscan": hdbscan, "anchored": anchored}
@@ -146,6 +144,12 @@ def _settled(x: Features, anchors: Anchors, labels: IntArray) -> Groups:
     start = Groups(means(x, of_x, count)[novel], means(both, labels, count)[known])
     stays, number = known[of_anchors], np.cumsum(known) - 1
     return lloyd(x, Anchors(anchors.features[stays], number[of_anchors[stays]]), start)
+
+
+def _into(count: int, x: Features, seed: int) -> Groups:
+    """K-means with `count` groups."""
+    found = KMeans(count, n_init=3, random_state=seed % 2**32).fit(x)
+    return Groups(found.cluster_centers_.astype(np.float32), x[:0])
 
 
 def _at(x: Features, count: int, seed: int) -> float:

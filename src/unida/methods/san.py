@@ -13,8 +13,8 @@ Where paper and released code differ, and what is the default here:
 * Without AIO: a row of the paper's ablation, not in the released code; see `classifier`.
 * H: the released code has it four times as wide and 100 times slower; see `projection_lr`.
 * Neighbours: in neither. SCL trains alike images to be together; here verdicts use that, too.
-* Source, target view 0 and target view 1 go through the network apart, so batch norm sees one
-  domain at a time: in both, and necessary.
+* Batch norm sees one domain at a time, in both, and necessary; here, with weights, it sees none:
+  it keeps their statistics (the run's `batch_norm`).
 """
 
 from dataclasses import dataclass, replace
