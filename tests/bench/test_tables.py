@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from unida.bench.results import Result, RuleResult, to_json
+from unida.bench.results import Result, RuleResult, from_json, to_json
 from unida.bench.tables.command import (
     PaperStyle,
     TableCommand,
@@ -220,6 +220,12 @@ def test_runs_with_other_options_are_rows_of_their_own(change: Any, named: str) 
         assert "steps 2000 (500 where a row says so)" in notes(table)
     if "noise" in named or "unknown classes" in named:
         assert row(table, f"san ({named})")["Avg published†"] == "–"
+
+
+def test_a_setting_that_is_no_more_sets_apart_only_where_it_was_in_use() -> None:
+    usual, used = (make(settings={"lam": 1.0, "by_mass": value}) for value in (False, True))
+    assert from_json(to_json(usual), "here") == make()
+    assert from_json(to_json(used), "here") == used
 
 
 def test_what_has_no_say_sets_nothing_apart() -> None:
