@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import yeojohnson
-from sklearn.mixture import GaussianMixture
 
+from unida import two_groups
 from unida.errors import require
 from unida.rows import MANY, sample
 from unida.types import UNKNOWN, FloatArray
@@ -51,33 +50,28 @@ def own(scores: FloatArray) -> Rule:
 
 
 def mixture(scores: FloatArray) -> Rule:
-    """Two Gaussians fitted to the target's scores; the threshold is where they cross.
+    """Two groups in the target's scores (`unida.two_groups`); the threshold is where they cross.
 
-    The scores must show two groups: two components explain them better (BIC) than one Gaussian
-    and than one skewed or flat mode, each holds 2 % of the images at least, and their densities
-    cross between the two means. Otherwise the rule says so and falls back to `own`. What it
-    cannot know: whether the stranger group is unknown classes or strange images of known ones.
-    Of very many scores a sample is fitted (`finite`).
+    There must be two: they explain the scores better (BIC) than one mode of some shape, each holds
+    2 % of the images at least, and their densities cross between the two means. Otherwise the rule
+    says so and falls back to `own`. The groups weigh the same, however many images each has: to
+    lose a share of either is as bad. What it cannot know: whether the stranger group is unknown
+    classes or strange images of known ones. Of very many scores a sample is fitted (`finite`).
     """
     values = finite(scores)
     if len(values) < 20:
         return _fall_back(f"{len(values)} scores are too few to fit a mixture")
-    spread = values.std()
-    if spread <= 1e-9 * np.abs(values).max():  # relative: a rule must not depend on the unit
+    groups = two_groups.fit(values)
+    if groups is None:
         return _fall_back("all target scores are equal")
-    centre = values.mean()
-    column = ((values - centre) / spread)[:, None]
-    two = GaussianMixture(2, n_init=5, random_state=0).fit(column)
-    crossing = _crossing(two)
-    if two.bic(column) >= _bic_of_one_mode(column[:, 0]) or crossing is None:
+    if groups.gain <= 0 or groups.crossing is None:
         return _fall_back("the target's scores show one mode only")
-    if two.weights_.min() < 0.02:
+    if min(groups.share, 1 - groups.share) < 0.02:
         return _fall_back("all but a few of the target's scores lie in one mode")
-    share = two.weights_[np.argmax(two.means_)]
     return Rule(
         "mixture",
-        float(crossing * spread + centre),
-        f"the target's scores form two groups, the stranger one {share:.0%} of the images",
+        groups.crossing,
+        f"the target's scores form two groups, the stranger one {groups.share:.0%} of the images",
     )
 
 
@@ -131,31 +125,6 @@ def finite(scores: FloatArray) -> FloatArray:
 
 def _fall_back(reason: str) -> Rule:
     return Rule("own", 0.0, f"{reason}; the method's own rule is used instead")
-
-
-def _bic_of_one_mode(values: FloatArray) -> float:
-    """The lowest BIC of a Gaussian, of one after the best Yeo-Johnson power, and of a uniform."""
-    n = len(values)
-    warped, power = yeojohnson(values)
-    stretch = (power - 1) * np.sum(np.sign(values) * np.log1p(np.abs(values)))
-    plain, skewed = (n * (math.log(2 * math.pi * v.var()) + 1) for v in (values, warped))
-    flat = 2 * n * math.log(np.ptp(values))
-    fits = ((plain, 2), (skewed - 2 * stretch, 3), (flat, 2))
-    return float(min(fit + parameters * math.log(n) for fit, parameters in fits))
-
-
-def _crossing(fit: GaussianMixture) -> float | None:
-    """Where the weighted densities of the two components are equal, between their means."""
-    order = np.argsort(fit.means_[:, 0])
-    mean, var, weight = fit.means_[order, 0], fit.covariances_[order, 0, 0], fit.weights_[order]
-    # ln w − ½ ln v − (x − m)² / 2v, lower component minus upper, is a x² + b x + c.
-    a = 0.5 / var[1] - 0.5 / var[0]
-    b = mean[0] / var[0] - mean[1] / var[1]
-    c = 0.5 * (mean[1] ** 2 / var[1] - mean[0] ** 2 / var[0])
-    c += math.log(weight[0] / weight[1]) + 0.5 * math.log(var[1] / var[0])
-    roots = np.roots([a, b, c]) if abs(a) > 1e-12 else np.array([-c / b])
-    between = [r.real for r in roots if abs(r.imag) < 1e-9 and mean[0] < r.real < mean[1]]
-    return float(between[0]) if len(between) == 1 else None
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ from typing import Literal
 
 import numpy as np
 from scipy.special import entr, logsumexp
-from sklearn.mixture import GaussianMixture
 
+from unida import two_groups
 from unida.assess import score_rule
 from unida.data.samples import Samples
 from unida.errors import UserError, require
-from unida.reject import Rule, _bic_of_one_mode, finite
+from unida.reject import Rule, finite
 from unida.rows import MANY, sample
 from unida.streams import stream_seed
 from unida.types import FloatArray, IntArray, Scored
@@ -110,7 +110,7 @@ def _density(x: FloatArray, rows: IntArray) -> FloatArray:
 
 
 def separation(scores: FloatArray) -> float:
-    """How much better two Gaussians explain the unknown scores than one mode does, in nats.
+    """How much better two groups explain the unknown scores than one mode does, in nats.
 
     Half the difference of the two BICs, per image: below zero where one mode is enough, and the
     same in whatever unit the scores are. It rewards two clear groups, be they known and unknown
@@ -118,14 +118,8 @@ def separation(scores: FloatArray) -> float:
     many scores a sample is fitted, as for the mixture rule.
     """
     values = finite(scores)
-    if len(values) < 3:
-        return math.nan
-    spread = values.std()
-    if spread <= 1e-9 * np.abs(values).max():  # relative: it must not depend on the unit
-        return math.nan
-    column = ((values - values.mean()) / spread)[:, None]
-    two = GaussianMixture(2, n_init=5, random_state=0).fit(column)
-    return float((_bic_of_one_mode(column[:, 0]) - two.bic(column)) / (2 * len(values)))
+    groups = two_groups.fit(values) if len(values) >= 3 else None
+    return groups.gain if groups else math.nan
 
 
 CRITERIA: dict[str, Criterion] = {
