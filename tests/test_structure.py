@@ -14,7 +14,7 @@ ROOMS = (
     "errors", "streams", "team", "types", "config", "devices", "rows",  # what every room may use
     "data", "views",  # images → batches
     "losses", "models", "methods",  # batches → losses, images → outputs
-    "metrics", "calibration", "reject",  # arrays → numbers, scores → verdicts
+    "metrics", "calibration", "two_groups", "reject",  # arrays → numbers, scores → verdicts
     "embeddings", "evaluate", "runs", "atlas", "step", "train", "model",  # the way of a run
     "assess", "selection", "quality",  # how good it is
     "console", "discover",  # what is there among the unknown

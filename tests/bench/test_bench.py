@@ -1,7 +1,10 @@
 """A bench from the command line: finished once, resumed, shared, and honest about failures."""
 
+import dataclasses
+import importlib
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -13,6 +16,7 @@ from unida.bench.command import Bench, planned, progress_table
 from unida.bench.folder import ResultsFolder
 from unida.bench.local import _note_if_killed
 from unida.bench.results import from_json, read_results, to_json
+from unida.bench.scoring import commit_of_code
 from unida.cli import main
 from unida.errors import UserError
 
@@ -80,6 +84,24 @@ def test_results_come_back_as_they_were(finished: tuple[Path, Path]) -> None:
     results = read_results(finished[1])
     assert [from_json(to_json(r), "here") for r in results] == results
     assert read_results(finished[1] / "results.jsonl") == results
+
+
+def test_rules_are_fitted_anew_to_stored_scores(
+    finished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    rescore = importlib.import_module("rescore")
+    place = tmp_path / "results"
+    shutil.copytree(finished[1], place)
+    fresh = read_results(place)
+    for file in place.glob("runs/*/result.json"):
+        old = from_json(file.read_text(), "here")
+        none = dataclasses.replace(old.rules["mixture"], threshold=-99.0, scores={})
+        file.write_text(to_json(dataclasses.replace(old, rules=old.rules | {"mixture": none})))
+    rescore.main([str(place)])
+    again = read_results(place)
+    assert {result.made_with.pop("rules") for result in again} == {commit_of_code()}
+    assert again == fresh
 
 
 def test_a_result_of_another_format_is_refused(finished: tuple[Path, Path], tmp_path: Path) -> None:

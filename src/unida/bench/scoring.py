@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -108,9 +109,7 @@ def score_run(
         images={"source": source, "target": len(target), "unknown": unknown},
         options=_options(config),
         settings=dataclasses.asdict(model.method.config),
-        rules={
-            name: _under(name, model.rules[name], found, ranking, task) for name in found.scores
-        },
+        rules=under_rules(found, ranking, model.rules, (task.known_classes, task.shared_classes)),
         ranking=defined(dataclasses.asdict(ranking)),
         seconds=round(_seconds_of_training(Path(config.out) / "metrics.jsonl"), 2),
         parameters=sum(p.numel() for p in model.method.parameters()),
@@ -126,19 +125,22 @@ def _names(samples: Samples) -> npt.NDArray[np.str_]:
     return np.array(samples.classes)[samples.labels]
 
 
-def _under(
-    name: str, rule: Rule, found: Assessment, ranking: Ranking, task: TaskFiles
-) -> RuleResult:
-    unknown = len(task.known_classes)
-    counts = confusion(found.labels, verdicts_of(found.scored, rule), unknown)
-    shown = [task.known_classes.index(name) for name in task.shared_classes] + [unknown]
-    return RuleResult(
-        in_force=rule.name,
-        threshold=rule.threshold,
-        note=rule.note,
-        scores=all_scores(found.scores[name], ranking),
-        confusion=counts[shown].tolist(),
-    )
+def under_rules(
+    found: Assessment,
+    ranking: Ranking,
+    rules: Mapping[str, Rule],
+    classes: tuple[Sequence[str], Sequence[str]],
+) -> dict[str, RuleResult]:
+    """How a run scored under each rule, by name; `classes` are the known and the shared ones."""
+    known, shared = classes
+    shown = [known.index(name) for name in shared] + [len(known)]
+
+    def under(name: str, rule: Rule) -> RuleResult:
+        counts = confusion(found.labels, verdicts_of(found.scored, rule), len(known))
+        scores = all_scores(found.scores[name], ranking)
+        return RuleResult(rule.name, rule.threshold, rule.note, scores, counts[shown].tolist())
+
+    return {name: under(name, rules[name]) for name in found.scores}
 
 
 def _load(config: RunConfig, samples: Samples, method: Method, views: tuple[View, ...]) -> Domain:
@@ -227,7 +229,7 @@ def _made_with(model: Model, config: RunConfig) -> dict[str, str]:
     cuda = model.device.type == "cuda"
     return {
         "unida": __version__,
-        "commit": _commit(),
+        "commit": commit_of_code(),
         "torch": torch.__version__,
         "python": platform.python_version(),
         "precision": _precision(config, model.device),
@@ -244,8 +246,8 @@ def _precision(config: RunConfig, device: torch.device) -> str:
 
 
 @functools.cache
-def _commit() -> str:
-    """Of the code: from UNIDA_COMMIT where it was copied without its history."""
+def commit_of_code() -> str:
+    """From UNIDA_COMMIT where the code was copied without its history."""
     here = str(Path(__file__).parent)
     command = ["git", "-C", here, "describe", "--always", "--dirty", "--abbrev=9"]
     try:
