@@ -1,8 +1,8 @@
 """Two groups in one row of numbers: the scores of known images, and those of unknown ones.
 
 The stranger group, of larger numbers, is a Gaussian. The other is a Gaussian as well or, where
-scores are bounded and a sure model crowds them at the bound, falls off exponentially from the
-smallest; the likelier shape is taken.
+scores are bounded and a sure model crowds them at the bound, a gamma distribution from the smallest
+on; the likelier shape is taken.
 """
 
 import math
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import gammaln
 from scipy.stats import yeojohnson
 
 from unida.types import FloatArray
@@ -22,7 +23,9 @@ ENOUGH = 1e-6
 NARROWEST, SHORTEST = 0.02, 0.06
 """Of a bell and of a crowd, in deviations of all numbers: single numbers are no group."""
 EDGE = 0.002
-"""Share of the numbers below the edge that a crowd falls off from: they are not of it."""
+"""Share of the numbers below the edge that a crowd begins at: they are not of it."""
+MOST_BELL_LIKE = 200.0
+"""Shape of a crowd; from here on it would be a Gaussian."""
 PARAMETERS = 5
 """Of two groups: two of each, and a share."""
 PLACES = 4001
@@ -90,12 +93,24 @@ def bell(x: FloatArray, weights: FloatArray) -> Group:
 
 
 def crowd(x: FloatArray, weights: FloatArray) -> Group:
-    """An exponential that falls off from the smallest number but for a few."""
-    edge = float(np.quantile(x, EDGE, method="higher"))
-    inside = x >= edge
-    length = max(float(np.average(x[inside] - edge, weights=weights[inside])), SHORTEST)
-    height = math.log(length)
-    return Group(edge + length, lambda t: np.where(t >= edge, (edge - t) / length - height, -1e9))
+    """A gamma distribution from the smallest number on, but for a few, with no pole there.
+
+    Its shape, 1 for an exponential and more for a heap, is Thom's approximation (1958).
+    """
+    edge = float(np.quantile(x, EDGE, method="higher")) - NARROWEST
+    inside = x > edge
+    length = np.average(x[inside] - edge, weights=weights[inside])
+    logs = np.average(np.log(x[inside] - edge), weights=weights[inside])
+    s = max(math.log(length) - float(logs), 1e-6)
+    k = min(max((3 - s + math.sqrt((s - 3) ** 2 + 24 * s)) / (12 * s), 1.0), MOST_BELL_LIKE)
+    scale = max(float(length), SHORTEST) / k
+    height = gammaln(k) + k * math.log(scale)
+
+    def log_density(t: FloatArray) -> FloatArray:
+        d = np.maximum(t - edge, 1e-12)
+        return np.where(t > edge, (k - 1) * np.log(d) - d / scale - height, -1e9)
+
+    return Group(edge + k * scale, log_density)
 
 
 def _expect_and_maximise(
