@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from unida import __version__
-from unida.bench.scoring import _commit
+from unida.bench.scoring import commit_of_code
 from unida.config import RunConfig, parse_settings
 from unida.data.domain import Domain
 from unida.data.pixels import ArrayStore
@@ -106,7 +106,7 @@ def describe(device: torch.device) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "unida": __version__,
-        "commit": _commit(),
+        "commit": commit_of_code(),
     }
 
 
