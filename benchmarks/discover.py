@@ -8,10 +8,12 @@ Every run of the results is asked for categories in two sets of images: `rejecte
 rule called unknown, scored on the truly unknown among them; and `unknown`, all truly unknown ones,
 which only the truth can tell. Accuracy (Hungarian), NMI and adjusted Rand index are of the found
 categories; 'none of these' is always wrong for the accuracy and one more group for the others. H3
-takes the NMI. Labels are used for scoring only.
+takes the NMI. ECE is of the confidences: an image is right if its class is the commonest of its
+category. Labels are used for scoring only.
 """
 
 import argparse
+import math
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -26,10 +28,12 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.results import Result, from_json
+from unida.calibration import expected_error, reliability
 from unida.discover.find import find, make_anchors
 from unida.discover.groups import Anchors
 from unida.discover.ways import WAYS
 from unida.metrics import cluster_accuracy, h3
+from unida.types import FloatArray, IntArray
 
 Bools = npt.NDArray[np.bool_]
 SCORES = ("acc", "nmi", "ari", "h3")
@@ -76,6 +80,7 @@ def judge(
         "nmi": nmi,
         "ari": float(adjusted_rand_score(classes, groups)),
         "h3": h3(*parts, nmi),
+        "ece": calibration(classes, groups, found.confidence[novel]),
         "none_of_novel": float((groups < 0).mean()),
         "none_of_known": float((found.category[~novel] == 0).mean()) if (~novel).any() else None,
         "count": len(found.centres),
@@ -83,6 +88,18 @@ def judge(
         "high": found.high,
         "true": len(np.unique(classes)),
     }
+
+
+def calibration(classes: npt.NDArray[Any], groups: IntArray, confidence: FloatArray) -> float:
+    """Expected calibration error of images in categories: right is the commonest class of one."""
+    _, number = np.unique(classes, return_inverse=True)
+    inside = groups >= 0
+    if not inside.any():
+        return math.nan
+    counts = np.zeros((groups.max() + 1, number.max() + 1))
+    np.add.at(counts, (groups[inside], number[inside]), 1)
+    right = counts.argmax(1)[groups[inside]] == number[inside]
+    return expected_error(reliability(confidence[inside], right))
 
 
 def in_words(row: dict[str, Any]) -> str:
@@ -101,6 +118,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
         "NMI",
         "ARI",
         "H3",
+        "ECE",
         "none: novel",
         "none: known",
     ]
@@ -118,7 +136,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 def cells(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Means in %; the ratio of found to true categories as a geometric mean."""
-    names = (*SCORES, "none_of_novel", "none_of_known")
+    names = (*SCORES, "ece", "none_of_novel", "none_of_known")
     values = [[row[name] for row in rows if row[name] is not None] for name in names]
     ratio = np.exp(np.mean([np.log(max(row["count"], 0.5) / row["true"]) for row in rows]))
     within = sum(row["low"] <= row["true"] <= row["high"] for row in rows)

@@ -17,7 +17,7 @@ from unida.bench.arrays import Arrays
 from unida.bench.results import Result, RuleResult, to_json
 from unida.cli import main
 from unida.discover import find as finding
-from unida.discover.find import FEWEST, NONE, find, make_anchors, representatives, verdicts
+from unida.discover.find import FEWEST, NONE, company, find, make_anchors, representatives, verdicts
 from unida.discover.groups import Anchors, Features, Groups, lloyd, unit
 from unida.discover.names import suggest
 from unida.discover.ways import DEFAULT, WAYS, balanced, numbers_to_try
@@ -166,6 +166,24 @@ def test_confidence_is_half_between_two_centres() -> None:
     assert category[-1] != NONE
     assert confidence[-1] == pytest.approx(0.5)
     assert confidence[:-1].mean() > 0.9
+
+
+def test_company_is_the_share_of_the_own_category_where_a_row_is_grouped() -> None:
+    x = np.eye(4, dtype=np.float32)[[0, 0, 1, 1, 2, 3]]
+    category = np.array([1, 1, 1, 2, 2, NONE])
+    alike = Groups(np.eye(4, dtype=np.float32), x[:0])  # 1 1 | 1 2 | 2 | none
+    one = Groups(x[:1], x[:0])  # all together: three of 1, two of 2
+    found = company(x, category, [alike, one])
+    assert found == pytest.approx([(1 + 0.6) / 2] * 2 + [0.55, 0.45, (1 + 0.4) / 2, 0])
+
+
+def test_an_image_whose_category_comes_and_goes_is_less_sure() -> None:
+    x, labels = blobs([60, 60, 60], width=0.1)
+    scattered = np.random.default_rng(1).normal(size=(120, 16)).astype(np.float32)
+    found = find(np.concatenate([x, scattered]), Anchors(x[:0], labels[:0]), WAYS["kmeans"])
+    clear, vague = found.confidence[: len(x)], found.confidence[len(x) :]
+    assert (vague[found.category[len(x) :] != NONE] < clear.min()).all()
+    assert clear.mean() > 0.9
 
 
 def test_known_images_hold_their_centre_in_semi_supervised_k_means() -> None:

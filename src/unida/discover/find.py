@@ -4,7 +4,7 @@ Whatever the way, it is the same for all of them: a bounded sample is grouped, e
 to its nearest centre, and one that is far from all of them, or nearest to a known class, to none.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,7 +38,7 @@ class Found:
 
     Attributes:
         category: (N,), from 1 in falling size; `NONE` for none of these.
-        confidence: (N,), probability of the category; 0 where there is none.
+        confidence: (N,), how sure the category is (`verdicts` times `company`); 0 where none is.
         centres: (K, D), of the categories in their order, in unit rows.
         low: fewest categories seen in half samples, K at most.
         high: most, K at least.
@@ -68,8 +68,12 @@ def find(features: Features, anchors: Anchors, way: Way, seed: int = 0) -> Found
     some = x[sample(len(x), MOST_GROUPED, seed, "grouped")]
     groups = way(some, _share(known, len(some) / len(x), seed, "grouped"), seed)
     category, confidence, numbers = verdicts(x, groups)
-    halves = _halves(some, known, len(x), seed)
-    counts = [_count(half, anchors_of_half, way, seed) for half, anchors_of_half in halves]
+    halves = list(_halves(some, known, len(x), seed))
+    anew = [way(half, anchors_of_half, seed) for half, anchors_of_half in halves]
+    counts = [
+        len(verdicts(half, of_half)[2]) for (half, _), of_half in zip(halves, anew, strict=True)
+    ]
+    confidence = confidence * company(x, category, anew)
     back = np.argsort(order)
     return Found(
         category=category[back],
@@ -128,6 +132,27 @@ def verdicts(x: Features, groups: Groups) -> tuple[IntArray, FloatArray, IntArra
     return category, np.where(category == NONE, 0.0, confidence), kept
 
 
+def company(x: Features, category: IntArray, others: Sequence[Groups]) -> FloatArray:
+    """(N,), of the images a row is grouped with in other groupings, the share in its category.
+
+    Only images in some category count; the mean over the groupings.
+
+    Args:
+        x: (N, D), unit rows.
+        category: of each.
+        others: such as those of half samples.
+    """
+    total = np.zeros(len(x))
+    for groups in others:
+        centres = np.concatenate([groups.centres, groups.known])
+        group = nearest(x, centres, 1)[0][:, 0]
+        counts = np.zeros((len(centres), category.max() + 1))
+        np.add.at(counts, (group, category), 1)
+        counts[:, NONE] = 0
+        total += (counts / np.maximum(counts.sum(1, keepdims=True), 1))[group, category]
+    return total / len(others)
+
+
 def limits(group: IntArray, distance: FloatArray, count: int) -> FloatArray:
     """(N,), how far from its centre each row may be: outliers of their own group or of all.
 
@@ -165,12 +190,8 @@ def _apart(x: Features, rows: IntArray, row: int) -> FloatArray:
     return np.asarray(np.linalg.norm(x[rows].astype(np.float64) - x[row], axis=1))
 
 
-def _count(x: Features, anchors: Anchors, way: Way, seed: int) -> int:
-    return len(verdicts(x, way(x, anchors, seed))[2])
-
-
 def _halves(x: Features, anchors: Anchors, n: int, seed: int) -> Iterator[tuple[Features, Anchors]]:
-    """Half samples: a number found in them varies about as it does between whole samples.
+    """Half samples: what is found in them varies about as it does between whole samples.
 
     Of the known classes each sees half, for which they are is as much by chance; of the images of
     those, as large a share as of the n images in all.
