@@ -62,6 +62,7 @@ class Step:
     ) -> None:
         self.method, self.model = method, model
         self.optimizer, self.accelerator = optimizer, accelerator
+        self.learning = [p for p in method.parameters() if p.requires_grad]
 
     def __call__(self, batch: Batch) -> Numbers:
         self.method.backbone.gathers = team.size() > 1
@@ -69,7 +70,7 @@ class Step:
         total = torch.stack(list(terms.values())).sum()
         self.optimizer.zero_grad()
         self.accelerator.backward(total)
-        grads = [p.grad for p in self.method.parameters() if p.grad is not None]
+        grads = [p.grad for p in self.learning if p.grad is not None]
         norm = torch.nn.utils.get_total_norm(grads)
         self.optimizer.step()
         with torch.no_grad():

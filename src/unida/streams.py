@@ -16,6 +16,15 @@ def stream_seed(seed: int, *name: str | int) -> int:
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
+def seed_device(device: torch.device, seed: int) -> None:
+    """What `torch.manual_seed` does, for a CPU without a word to every kind of GPU there might be:
+    that takes longer than a step of small heads."""
+    if device.type == "cpu":
+        torch.default_generator.manual_seed(seed)
+    else:
+        torch.manual_seed(seed)
+
+
 def stream(seed: int, *name: str | int) -> torch.Generator:
     """A CPU generator for the stream called `name`."""
     return torch.Generator().manual_seed(stream_seed(seed, *name))

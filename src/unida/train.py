@@ -22,7 +22,7 @@ from unida.methods.base import DomainName
 from unida.rows import Rows
 from unida.runs import RunFolder
 from unida.step import Numbers, choose_launch, make_step
-from unida.streams import stream, stream_seed
+from unida.streams import seed_device, stream, stream_seed
 from unida.types import Batch
 from unida.views import PLAIN, WEAK, View, make_view
 
@@ -64,12 +64,14 @@ def train(
     take_step = make_step(launch, method, model, optimizer, accelerator)
     look = _Look(method, batches)
     tally = _Tally(first)
+    model.train()
     for step in range(first, config.steps):
-        torch.manual_seed(stream_seed(config.seed, "step", step))  # dropout and the like
+        seed_device(device, stream_seed(config.seed, "step", step))  # dropout and the like
         if method.refresh_every and step % method.refresh_every == 0:
             _refresh(method, look, step)
         _set_lr(optimizer, config, step)
-        model.train()
+        if not method.training:  # after a look; to say it to every layer takes a while
+            model.train()
         tally.add(step, take_step(batches.at(step, method)))
 
         done = step + 1
