@@ -192,6 +192,7 @@ class Model:
             "method": self.method_name,
             "settings": dataclasses.asdict(self.method.config),
             "backbone": self.method.backbone.spec,
+            "pretrained": self.method.backbone.pretrained,
             "classes": self.classes,
             "sizes": dataclasses.asdict(self.method.sizes),
             "image_size": self.image_size,
@@ -223,6 +224,7 @@ def load(run: str | Path, device: str = "auto") -> Model:
     require(d["format"] == FORMAT, f"format of {path}", d["format"], f"{FORMAT}; train it again")
     cls = METHODS[d["method"]]
     backbone = rebuild_backbone(d["backbone"])
+    backbone.pretrained = d.get("pretrained", True)
     settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
     with torch.device("meta"):  # nothing is allocated: the stored tensors take their places
         method = cls(settings, backbone, Sizes(**d["sizes"]))

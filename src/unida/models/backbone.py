@@ -34,7 +34,7 @@ class Backbone(nn.Module):
     Attributes:
         spec: what `rebuild` needs to make the same network again, as JSON text.
         out_features: D.
-        pretrained: whether it starts from weights learned elsewhere.
+        pretrained: whether it started from weights learned elsewhere.
         dtype: what the network computes in; None is float32.
         gathers: whether what it is shown is one process's share of a batch.
         keeps_norms: whether batch norm uses its stored statistics in training too.
@@ -172,18 +172,23 @@ def rebuild_backbone(spec: str) -> Backbone:
 
 
 def _trained_before(name: str, path: Path) -> Backbone | None:
-    """The backbone of a stored model; None if the file is none."""
+    """The backbone of a stored model; None if the file is none.
+
+    One that was trained from scratch has seen that run's few images only: it stays one that is not
+    pretrained, so that the next run is as free to change it.
+    """
     if path.suffix != ".safetensors":
         return None
     tensors, remarks = read_weights(path)
     if "unida" not in remarks:
         return None
-    spec = json.loads(remarks["unida"])["backbone"]
+    values = json.loads(remarks["unida"])
+    spec = values["backbone"]
     require(name == json.loads(spec)["name"], "backbone", name, f"that of {path}")
     backbone, start = rebuild_backbone(spec), "backbone."
     own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
     load_strictly(backbone, own, str(path))
-    backbone.pretrained = True
+    backbone.pretrained = values.get("pretrained", True)
     return backbone
 
 
