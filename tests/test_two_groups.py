@@ -40,6 +40,15 @@ def test_two_equal_groups_cross_half_way_whatever_their_sizes() -> None:
         assert found.crossing == pytest.approx(3, abs=0.15)
 
 
+def test_the_lower_bell_is_the_lower_one() -> None:
+    x = np.sort(draw(1000, 0.5, 6.0, (1.0, 1.0)))[::-1]  # falling, so that a fit begins upside down
+    likelihood, share, lower, upper = two_groups._expect_and_maximise(x, two_groups.bell, 0.3)
+    assert lower.mean == pytest.approx(0, abs=0.3)
+    assert upper.mean == pytest.approx(6, abs=0.3)
+    assert share == pytest.approx(0.5, abs=0.02)
+    assert math.isfinite(likelihood)
+
+
 def test_a_density_is_a_density() -> None:
     x = np.random.default_rng(0).normal(2, 3, 500)
     for shape in (two_groups.bell, two_groups.crowd):

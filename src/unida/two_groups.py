@@ -27,7 +27,7 @@ EDGE = 0.002
 MOST_BELL_LIKE = 200.0
 """Shape of a crowd; from here on it would be a Gaussian."""
 PARAMETERS = 5
-"""Of two groups: two of each, and a share."""
+"""Of two groups: two of each, and a share; the edge of a crowd is read off, not fitted."""
 PLACES = 4001
 """Between the means, where a crossing is looked for."""
 
@@ -136,6 +136,8 @@ def _expect_and_maximise(
         above, before, likelihood = np.exp(logs[1] - both), likelihood, float(both.sum())
         if likelihood - before < ENOUGH * len(x):
             break
+    if shape is bell and lower.mean > upper.mean:  # they changed places on the way
+        return likelihood, 1 - share, upper, lower
     return likelihood, share, lower, upper
 
 
