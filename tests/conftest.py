@@ -1,6 +1,7 @@
 """Fixtures that many tests share."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,10 @@ from tests.tasks import Task, write_task
 
 # Two processes share the tests where they are run in parallel (make test).
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
+
+
+# Started in the background by a shell, tests would hand on that Ctrl+C is not to be heard.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

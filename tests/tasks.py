@@ -1,15 +1,17 @@
 """A small adaptation task, and the options that make a run of it quick."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from unida.config import RunConfig
 from unida.data.digits import uci
+from unida.types import Prediction
 
 QUICK: dict[str, Any] = {
     "backbone": "small_cnn",
@@ -45,6 +47,14 @@ class Task:
             else:
                 args += [f"--{flag}", str(value)]
         return args
+
+
+def assert_alike(said: Sequence[Prediction], again: Sequence[Prediction]) -> None:
+    """The same verdicts; the last bits of numbers hang on where in memory the weights lie."""
+    for one, other in zip(said, again, strict=True):
+        assert (one.path, one.label, one.rule) == (other.path, other.label, other.rule)
+        numbers = [(p.confidence, p.unknown_score) for p in (one, other)]
+        assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=1e-5)
 
 
 def write_task(

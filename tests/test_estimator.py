@@ -172,12 +172,14 @@ class TestFolders:
 
 
 class TestEmbeddings:
-    def test_a_target_of_its_own_with_strangers_in_it(self) -> None:
+    @pytest.mark.parametrize("seed", [0, 1])
+    def test_a_target_of_its_own_with_strangers_in_it(self, seed: int) -> None:
         x, y = blobs()
         known, labels = blobs(shift=0.2)
         strange = np.full((60, 8), -4.0) + np.random.default_rng(1).normal(size=(60, 8))
         target = np.concatenate([known, strange])
-        model = UniversalAdapter(steps=150, lr=0.03, device="cpu").fit(x, y, target=target)
+        model = UniversalAdapter(steps=150, lr=0.03, device="cpu", random_state=seed)
+        model.fit(x, y, target=target)
         said = model.predict(target)
         assert model.n_features_in_ == 8
         assert (said[:60] == labels).mean() > 0.9

@@ -33,7 +33,7 @@ from unida.reject import Rule, decide, pick_rule
 from unida.runs import RunFolder, write_file
 from unida.types import Prediction, Scored, Sizes
 
-FORMAT = 4
+FORMAT = 5
 
 OneImage = str | Path | Image.Image | Opener
 Images = Sequence[OneImage] | OneImage | Tensor | npt.NDArray[Any]

@@ -1,7 +1,6 @@
 """Consensus of clusters and classes: METHODS.md §7.8, a slow copy, and the cases it names."""
 
 import math
-from collections import Counter
 
 import pytest
 import torch
@@ -9,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.losses import slow
-from unida.losses import consensus as consensus_file
+from tests.losses.islands import draws, islands
 from unida.losses import kmeans, matching_pairs, search_centres
 from unida.losses.consensus import class_means, consensus, pick_k
 
@@ -23,17 +22,6 @@ IDS = [0, 0, 1, 1, 2]
 
 def unit(values: object) -> Tensor:
     return F.normalize(torch.tensor(values, dtype=torch.float64))
-
-
-def draws(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
-
-
-def islands(counts: list[int], width: int = 8, spread: float = 0.1) -> tuple[Tensor, Tensor]:
-    """Unit rows about the axes, so many about each."""
-    labels = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
-    noise = torch.randn(len(labels), width, generator=draws(), dtype=torch.float64)
-    return F.normalize(torch.eye(width, dtype=torch.float64)[labels] + spread * noise), labels
 
 
 def test_the_check_case_of_methods() -> None:
@@ -143,35 +131,6 @@ def test_which_k_is_taken(scores: list[float], chosen: int, over: bool) -> None:
     assert pick_k(scores) == (chosen, over)
 
 
-def test_kmeans_finds_islands_and_gives_unit_centres() -> None:
-    rows, truth = islands([10, 20, 5])
-    centres, ids = kmeans(rows, 3)
-    assert centres.shape == (3, 8)
-    torch.testing.assert_close(centres.norm(dim=1), torch.ones(3, dtype=torch.float64))
-    assert len(set(zip(ids.tolist(), truth.tolist(), strict=True))) == 3
-    assert centres.dtype == rows.dtype
-
-
-def test_kmeans_from_centres_keeps_their_order() -> None:
-    rows, truth = islands([10, 20, 5])
-    _, ids = kmeans(rows, torch.eye(8, dtype=torch.float64)[[2, 0, 1]])
-    assert ids.tolist() == [[1, 2, 0][t] for t in truth.tolist()]
-
-
-def test_kmeans_leaves_no_cluster_empty() -> None:
-    rows = torch.eye(3, dtype=torch.float64)[[0, 0, 0, 1, 1, 1]]
-    centres, ids = kmeans(rows, 4)
-    assert len(centres) == 2
-    assert sorted(Counter(ids.tolist()).values()) == [3, 3]
-
-
-def test_kmeans_says_the_same_twice() -> None:
-    rows = F.normalize(torch.randn(600, 16, generator=draws()))
-    first, second = kmeans(rows, 7), kmeans(rows, 7)
-    assert first[0].equal(second[0])
-    assert first[1].equal(second[1])
-
-
 def test_the_search_finds_the_clusters_that_are_there() -> None:
     source, labels = islands([30, 30, 30])
     target, _ = islands([20, 20, 0, 20, 20])  # two classes shared, two new
@@ -186,56 +145,6 @@ def test_a_search_without_any_pair_scores_nothing_and_goes_on(
     monkeypatch.setattr("unida.losses.consensus.matching_pairs", lambda *_: nobody)
     source, labels = islands([5, 5])
     assert len(search_centres(source, labels, source, 2, range(2, 8))) == 2
-
-
-@pytest.mark.parametrize("start", [3, "centres"])
-def test_of_many_rows_a_seeded_part_moves_the_centres_and_all_are_assigned(
-    monkeypatch: pytest.MonkeyPatch, start: int | str
-) -> None:
-    monkeypatch.setattr("unida.losses.consensus.MANY_ROWS", 150)
-    seen: list[Tensor] = []
-
-    def fit(rows: Tensor, start: int | Tensor, restarts: int) -> tuple[Tensor, Tensor]:
-        seen.append(rows)
-        return original(rows, start, restarts)
-
-    original = consensus_file._fit
-    monkeypatch.setattr("unida.losses.consensus._fit", fit)
-    rows, truth = islands([100, 200, 50])
-    given = torch.eye(8, dtype=torch.float64)[:3] if start == "centres" else 3
-    centres, ids = kmeans(rows, given)
-    assert [len(part) for part in seen] == [150]
-    assert len(ids) == 350
-    assert len(set(zip(ids.tolist(), truth.tolist(), strict=True))) == 3
-    torch.testing.assert_close(centres.norm(dim=1), torch.ones(3, dtype=torch.float64))
-    again = kmeans(rows, given)
-    assert again[0].equal(centres)
-    assert again[1].equal(ids)
-    kmeans(rows[:150], given)
-    assert seen[-1].equal(rows[:150])  # no draw where there are no more
-
-
-def test_many_centres_get_forty_rows_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unida.losses.consensus.MANY_ROWS", 10)
-    sizes: list[int] = []
-    original = consensus_file._fit
-
-    def fit(rows: Tensor, start: int | Tensor, restarts: int) -> tuple[Tensor, Tensor]:
-        sizes.append(len(rows))
-        return original(rows, start, restarts)
-
-    monkeypatch.setattr("unida.losses.consensus._fit", fit)
-    kmeans(islands([200, 200])[0], 4)
-    assert sizes == [160]
-
-
-def test_rows_go_to_the_nearest_centre_as_scikit_learn_has_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rows = F.normalize(torch.randn(300, 4, generator=draws(), dtype=torch.float64))
-    centres, ids = consensus_file._fit(rows, 6, 2)
-    monkeypatch.setattr("unida.losses.parts.MOST", 50)  # eight rows at a time
-    assert consensus_file._best(rows, centres, centres.square().sum(1) / 2).equal(ids)
 
 
 def test_consensus_in_parts_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from unida.losses import (
     smoothed_cross_entropy,
     to_targets,
 )
-from unida.losses.consensus import kmeans
+from unida.losses.clusters import kmeans
 from unida.losses.glc import group_sizes
 
 LOGITS = [[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]]

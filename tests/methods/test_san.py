@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.methods.toys import SIZES, Says, build, noise, train, verdicts
-from tests.tasks import Task
+from tests.tasks import Task, assert_alike
 from unida.adaptation import run_adaptation
 from unida.config import from_mapping, to_settings
 from unida.errors import UserError
@@ -211,7 +211,7 @@ def test_a_stored_model_of_the_row_says_the_same(
     config = digits.config(out, steps=3, settings=to_settings(settings))
     trained = run_adaptation(config)
     pictures = sorted(digits.target.rglob("*.png"))[::10]
-    assert load(out, "cpu").predict(pictures) == trained.predict(pictures)
+    assert_alike(load(out, "cpu").predict(pictures), trained.predict(pictures))
 
 
 # --- settings
@@ -267,6 +267,14 @@ def test_a_network_that_knows_nothing_yet_is_followed_less(pretrained: bool) -> 
         built = {name: getattr(method.config, name) for name in usual}
         assert built == usual | given
         assert method.head_groups()[0].lr == built["projection_lr"]
+
+
+def test_few_features_that_mean_something_get_a_wide_projection() -> None:
+    for pretrained, width in ((True, 512), (False, 128)):
+        backbone = build_backbone("small_cnn", None)
+        backbone.pretrained = pretrained
+        method = SAN(SANConfig(), backbone, SIZES)
+        assert method.projection.out_features == width
 
 
 @pytest.mark.parametrize("rate", [1, 0.01])

@@ -1,8 +1,9 @@
 """Pure functions: tensors in, a scalar tensor out; no config, no module."""
 
 from unida.losses.all_in_one import all_in_one
+from unida.losses.clusters import kmeans
 from unida.losses.cmu import certainty, class_weights, transferability
-from unida.losses.consensus import kmeans, matching_pairs, search_centres
+from unida.losses.consensus import matching_pairs, search_centres
 from unida.losses.contrastive import info_nce, soft_contrastive, squared_distances, t_kernel
 from unida.losses.dance import entropy_separation, neighbourhood_clustering
 from unida.losses.dcc import (

@@ -7,66 +7,14 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from sklearn.cluster import KMeans
-from threadpoolctl import threadpool_limits
-from torch import Generator, Tensor
+from torch import Tensor
 
+from unida.losses.clusters import MANY_ROWS, kmeans
 from unida.losses.parts import parts
 
-MANY_ROWS = 50_000
-"""Rows k-means moves its centres by, and source rows the search of K looks at; of more, a part."""
-
-_ROWS_A_CENTRE = 40  # of that part at the least
 _PATIENCE = 4  # scores that must not rise for the search of K to end
-
-
-def kmeans(rows: Tensor, start: int | Tensor, restarts: int = 10) -> tuple[Tensor, Tensor]:
-    """K-means of scikit-learn, seed 0.
-
-    Of more than `MANY_ROWS` (and 40 a centre) a random part moves the centres; then all rows go to
-    their nearest.
-
-    Args:
-        rows: (M, D), of unit length for a spherical clustering.
-        start: K, for k-means++, or the centres (K, D) to start from.
-        restarts: of k-means++; the best is kept.
-
-    Returns:
-        Centres at unit length (K, D) and each row's cluster (M,). Fewer than K where fewer rows
-        differ: no cluster is empty.
-    """
-    k = len(start) if isinstance(start, Tensor) else start
-    most = max(MANY_ROWS, _ROWS_A_CENTRE * k)
-    if len(rows) <= most:
-        centres, ids = _fit(rows, start, restarts)
-    else:
-        draw = torch.randperm(len(rows), generator=Generator().manual_seed(0))[:most]
-        centres, _ = _fit(rows[draw], start, restarts)
-        ids = _best(rows, centres, centres.square().sum(1) / 2)  # −‖x − c‖² / 2, but for ‖x‖²
-    used, ids = torch.unique(ids, return_inverse=True)
-    return F.normalize(centres[used]), ids
-
-
-def _fit(rows: Tensor, start: int | Tensor, restarts: int) -> tuple[Tensor, Tensor]:
-    """Centres, as they are, and the clusters of the rows."""
-    data = rows.numpy(force=True)
-    if isinstance(start, Tensor):
-        fit = KMeans(len(start), init=start.numpy(force=True), n_init=1, random_state=0)
-    else:
-        fit = KMeans(min(start, len(np.unique(data, axis=0))), n_init=restarts, random_state=0)
-    with threadpool_limits(1, user_api="openmp"):  # threads add up in any order: bits would differ
-        fit.fit(data)
-    centres = torch.as_tensor(fit.cluster_centers_, dtype=rows.dtype, device=rows.device)
-    return centres, torch.as_tensor(fit.labels_, device=rows.device).long()
-
-
-def _best(rows: Tensor, columns: Tensor, less: Tensor | float = 0.0) -> Tensor:
-    """Where rows @ columns.T − less is largest, (N,); the table is never whole."""
-    tables = (rows[part] @ columns.T - less for part in parts(len(rows), len(columns)))
-    return torch.cat([table.argmax(1) for table in tables])
 
 
 def search_centres(
@@ -152,6 +100,12 @@ def consensus(
     of_cluster = _shares(agree_target, ids, len(centres))
     pairs = torch.stack([classes, centre_of], 1)[mutual]
     return pairs, (of_class[pairs[:, 0]] + of_cluster[pairs[:, 1]]) / 2
+
+
+def _best(rows: Tensor, columns: Tensor) -> Tensor:
+    """Where rows @ columns.T is largest, (N,); the table is never whole."""
+    tables = (rows[part] @ columns.T for part in parts(len(rows), len(columns)))
+    return torch.cat([table.argmax(1) for table in tables])
 
 
 def _shares(hits: Tensor, groups: Tensor, n: int) -> Tensor:

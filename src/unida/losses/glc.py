@@ -12,7 +12,7 @@ from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from unida.losses.consensus import kmeans
+from unida.losses.clusters import kmeans
 from unida.losses.parts import largest, parts
 
 COEFFICIENTS = (0.25, 0.5, 1.0, 2.0, 3.0)

@@ -57,7 +57,7 @@ class SANConfig:
         entropy: weight of the open-set entropy on the target (OVANet's; released code only).
         reads: what the classifier sees, z as in the paper or y; H then serves the contrast alone.
         head: All-in-One classifier, `linear` (paper) or `hashed` (released).
-        width: numbers in z; by default as many as the features, at most 512.
+        width: numbers in z; by default 512, or, from scratch, as many as the features if fewer.
         hidden: neurons of H's hidden layer, as a multiple of `width`.
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
@@ -111,7 +111,9 @@ class SAN(Method):
         config = _filled(config, backbone.pretrained)  # with a model it is stored as built
         super().__init__(config, backbone, sizes)
         features, n_classes = backbone.out_features, sizes.n_classes
-        width, hidden = config.width or min(features, 512), config.hidden or 1.0
+        # Few features that mean something need a wide H all the same.
+        usual = 512 if backbone.pretrained else min(features, 512)
+        width, hidden = config.width or usual, config.hidden or 1.0
         self.projection = Projection(features, max(1, round(hidden * width)), width)  # H
         seen = width if config.reads == "z" else features
         self.classifier: AllInOne | ClosedAndOpen = (
