@@ -62,7 +62,8 @@ def spread_out(rows: Tensor, k: int, restarts: int, draws: Generator) -> Tensor:
     leaves the rows closest to a centre is taken.
     """
     candidates = 2 + int(math.log(k))
-    each, squares = torch.arange(restarts, device=rows.device), rows.square().sum(1)
+    each, last = torch.arange(restarts, device=rows.device), len(rows) - 1
+    squares = rows.square().sum(1)
     luck = torch.rand(k, restarts, candidates, generator=draws, dtype=torch.float64).to(rows)
 
     def distances(numbers: Tensor) -> Tensor:
@@ -70,11 +71,11 @@ def spread_out(rows: Tensor, k: int, restarts: int, draws: Generator) -> Tensor:
         less = squares[numbers][..., None] - 2 * rows[numbers] @ rows.T
         return (squares + less).clamp_min(0)
 
-    chosen = [(luck[0, :, 0] * len(rows)).long()]
+    chosen = [(luck[0, :, 0] * len(rows)).long().clamp_max(last)]  # 1 − 1e-9 may be rounded to 1
     away = distances(chosen[0])
     for lot in luck[1:]:
         sums = away.cumsum(1)
-        drawn = torch.searchsorted(sums, lot * sums[:, -1:]).clamp_max(len(rows) - 1)  # (R, T)
+        drawn = torch.searchsorted(sums, lot * sums[:, -1:]).clamp_max(last)  # (R, T)
         left = torch.minimum(away[:, None], distances(drawn))
         best = left.sum(2).argmin(1)
         away = left[each, best]
