@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# The end-to-end runs of Office-Home on one GPU, those that matter most first.
+#
+#   benchmarks/office_home/end_to_end.sh DATA WEIGHTS OUT SECONDS
+#
+# DATA has the folders Art, Clipart, Product and Real_World, WEIGHTS is a file for resnet50-v1. Two
+# queues share the card; when the seconds are over, the same command goes on with what is missing.
+set -uo pipefail
+data=$1 weights=$2 out=$3 seconds=$4
+export OMP_NUM_THREADS=6 # two processes with all of sixteen cores' threads each took three times as long
+four=Art-Clipart,Clipart-Product,Product-Real_World,Real_World-Art
+end=$((SECONDS + seconds))
+
+bench() { # FOLDER STEPS ARGUMENT…
+    local folder=$1 steps=$2 left=$((end - SECONDS))
+    shift 2
+    ((left > 30)) || return 0
+    timeout --signal=INT "$left" python -m unida bench office-home --data "$data" \
+        --out "$out/$folder" --at-once 1 --in-a-row 12 "$@" --option backbone=resnet50-v1 \
+        weights="$weights" steps="$steps" launch="${launch:-compiled}" checkpoint_every=5000 log_every=500
+}
+
+tables() { # METHOD
+    bench unda 1000 --methods "$1" --seeds 3
+    bench oda 1000 --setting oda --methods "$1" --seeds 1 --tasks $four
+}
+
+robustness() { # METHOD
+    bench noise 1000 --methods "$1" --seeds 1 --tasks Clipart-Product --noise 0,0.1,0.2,0.3,0.4,0.5
+    bench unknowns 1000 --methods "$1" --seeds 1 --tasks Clipart-Product --unknowns 10,20,30,40
+}
+
+tables san & tables ovanet & wait
+robustness san & robustness ovanet & wait
+robustness san-no-scl & launch=auto bench unda 1000 --methods dcc --seeds 1 --tasks $four & wait
+bench witness 10000 --methods ovanet --seeds 1 --tasks Art-Clipart
