@@ -110,10 +110,8 @@ class SAN(Method):
     def __init__(self, config: SANConfig, backbone: Backbone, sizes: Sizes) -> None:
         config = _filled(config, backbone.pretrained)  # with a model it is stored as built
         super().__init__(config, backbone, sizes)
-        features, n_classes = backbone.out_features, sizes.n_classes
-        # Few features that mean something need a wide H all the same.
-        usual = 512 if backbone.pretrained else min(features, 512)
-        width, hidden = config.width or usual, config.hidden or 1.0
+        features, n_classes, hidden = backbone.out_features, sizes.n_classes, config.hidden or 1.0
+        width = config.width or (512 if backbone.pretrained else min(features, 512))
         self.projection = Projection(features, max(1, round(hidden * width)), width)  # H
         seen = width if config.reads == "z" else features
         self.classifier: AllInOne | ClosedAndOpen = (
