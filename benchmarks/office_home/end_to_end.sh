@@ -7,7 +7,8 @@
 # queues share the card; when the seconds are over, the same command goes on with what is missing.
 set -uo pipefail
 data=$1 weights=$2 out=$3 seconds=$4
-export OMP_NUM_THREADS=6 # two processes with all of sixteen cores' threads each took three times as long
+# Three processes with a thread for each of sixteen cores took three times as long as two with six.
+export OMP_NUM_THREADS=6
 four=Art-Clipart,Clipart-Product,Product-Real_World,Real_World-Art
 end=$((SECONDS + seconds))
 

@@ -4,8 +4,9 @@
 
 A cell is H under the own rule / H under the mixture rule / AUROC, in %, the mean over seeds where
 there are several. `frozen` rows trained heads on stored embeddings, the others the whole network;
-options that these searches varied are named where they were set. A method is named with the
-settings that are not today's defaults, whatever they were then.
+options that these searches varied are named where they were set; `batch_norm auto` is today's
+default, statistics as stored and a slow backbone. A method is named with the settings that are not
+today's defaults, whatever they were then.
 """
 
 import argparse
@@ -46,14 +47,14 @@ def name(result: Result) -> str:
     method = METHODS[result.method]
     usual = dataclasses.asdict(method.Config()) | (WITH_WEIGHTS if method is SAN else {})
     settings = BEFORE.get(result.method, {}) | result.settings
-    other = {k: v for k, v in settings.items() if k in usual and v != usual[k]}
+    other = {k: v for k, v in settings.items() if k not in usual or v != usual[k]}
     if result.method == "san" and other.get("width") == 512:
         del other["width"]  # today's default on these features, then written out
     return " ".join([result.method, *(f"{k}={v}" for k, v in other.items())])
 
 
 def is_set(name: str, value: object) -> bool:
-    return value not in (None, "auto", USUAL.get(name))
+    return value not in (None, USUAL.get(name))
 
 
 def is_of_bench(file: Path) -> bool:
