@@ -33,10 +33,12 @@ class OVANetConfig:
         lam: λ, weight of the open-set entropy on the target.
         neighbours: target images that have a say in the verdict on another, as in our SAN; the
             paper's own has none.
+        anchors: with neighbours, judge by likeness to the surest verdicts' images, as in our SAN.
     """
 
     lam: float = 0.1
     neighbours: int = 0
+    anchors: bool = False
 
     def __post_init__(self) -> None:
         require_range(self, 0, 1000, "lam", "neighbours")
@@ -57,7 +59,8 @@ class OVANet(Method):
         super().__init__(config, backbone, sizes)
         self.classifier = ClosedAndOpen(backbone.out_features, sizes.n_classes)
         k = at_most("neighbours", config.neighbours, 0, sizes.n_target - 1, "other images")
-        self.neighbours = Neighbours(sizes.n_target, backbone.out_features, sizes.n_classes, k)
+        n_target, features = sizes.n_target, backbone.out_features
+        self.neighbours = Neighbours(n_target, features, sizes.n_classes, k, config.anchors)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         labels = batch.source_labels

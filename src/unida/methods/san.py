@@ -12,9 +12,8 @@ Where paper and released code differ, and what is the default here:
 * Head: the paper's is linear on z; the released one hashes z first; see `head`.
 * Without AIO: a row of the paper's ablation, not in the released code; see `classifier`.
 * H: the released code has it four times as wide and 100 times slower; see `projection_lr`.
-* Neighbours: in neither. SCL trains alike images to be together; here verdicts use that, too.
-* Batch norm sees one domain at a time, in both, and necessary; here, with weights, it sees none:
-  it keeps their statistics (the run's `batch_norm`).
+* Neighbours, anchors: in neither. SCL trains alike images to be together; verdicts use that, too.
+* Batch norm sees one domain at a time, in both; here, with weights, it keeps their statistics.
 """
 
 from dataclasses import dataclass, replace
@@ -62,6 +61,7 @@ class SANConfig:
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
         neighbours: target images with a say in the verdict on another; by default 6; 0 for none.
+        anchors: judge by likeness to the surest verdicts' images (`unida.models.anchors`).
     """
 
     lam: float | None = None
@@ -82,6 +82,7 @@ class SANConfig:
     projection_lr: float | None = None
     crop: float = 0.7
     neighbours: int | None = None
+    anchors: bool = False
 
     def __post_init__(self) -> None:
         require_range(self, 0, 1000, "lam", "beta", "third_weight", "entropy")
@@ -120,7 +121,7 @@ class SAN(Method):
             else ClosedAndOpen(seen, n_classes)
         )
         k = at_most("neighbours", config.neighbours, USUAL, sizes.n_target - 1, "other images")
-        self.neighbours = Neighbours(sizes.n_target, seen, n_classes, k)
+        self.neighbours = Neighbours(sizes.n_target, seen, n_classes, k, config.anchors)
         self.top_n = at_most("top_n", config.top_n, 20, n_classes, "classes")
         self.source_views = (WEAK,)
         # A frozen network cannot bring strongly changed images together with plain ones.
@@ -151,10 +152,9 @@ class SAN(Method):
         """Logits over the classes (B, K) and of "is not k", "is k" (B, 2, K)."""
         if isinstance(self.classifier, ClosedAndOpen):
             closed, pairs = self.classifier(z)
-        else:
-            pairs = self.classifier(z)
-            closed = pairs[:, 1]
-        return closed, pairs
+            return closed, pairs
+        pairs = self.classifier(z)
+        return pairs[:, 1], pairs
 
     def _contrast(self, y: Tensor, z: Tensor) -> Tensor:
         c = self.config

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unida.models.anchors import Anchors
 from unida.rows import sample
 from unida.types import Outputs
 
@@ -31,6 +32,8 @@ class Neighbours(nn.Module):
         features: numbers that describe one.
         n_classes: known classes.
         k: neighbours that are heard; 0 for none.
+        anchored: whether images are judged by their likeness to `Anchors` that the classifier's
+            verdicts are the beginning of, not by the classifier itself; not without neighbours.
     """
 
     rows: Tensor
@@ -38,11 +41,14 @@ class Neighbours(nn.Module):
     centre: Tensor
     unit: Tensor
 
-    def __init__(self, n_target: int, features: int, n_classes: int, k: int) -> None:
+    def __init__(
+        self, n_target: int, features: int, n_classes: int, k: int, anchored: bool = False
+    ) -> None:
         super().__init__()
         self.k, self.n_target = k, n_target
         if k == 0:
             return
+        self.anchors = Anchors(features, n_classes) if anchored else None
         remembered = min(n_target, MOST)
         self.register_buffer("rows", torch.zeros(remembered, features))
         self.register_buffer("said", torch.zeros(remembered, 1 + n_classes))
@@ -58,21 +64,32 @@ class Neighbours(nn.Module):
     def fill(self, said: Tensor) -> None:
         """Remembers the target: of each image at `index` what `in_a_row` makes of its outputs."""
         features, said = torch.split(said, [len(self.centre), self.said.shape[1]], 1)
-        self.said.copy_(said)
         self.centre.copy_(features.mean(0))
         self.rows.copy_(F.normalize(features - self.centre))
-        nearest = [self._nearest(part)[0] for part in torch.split(self.rows, 1024)]
-        self.unit.copy_(torch.cat(nearest).mean())
+        parts = [self._nearest(part) for part in torch.split(self.rows, 1024)]
+        d2, near = (torch.cat(column) for column in zip(*parts, strict=True))
+        self.unit.copy_(d2.mean())
+        if self.anchors:
+            self.anchors.fill(self.rows, said, lambda s: self._together(s, s[near], d2))
+            said = self.anchors.says(self.rows, said)
+        self.said.copy_(said)
 
     def heard(self, alone: Outputs) -> Outputs:
         """The outputs of images together with those of their neighbours."""
         if self.k == 0:
             return alone
-        d2, near = self._nearest(F.normalize(alone.features.detach() - self.centre))
-        likeness = torch.exp(-d2 / self.unit.clamp_min(1e-12))
-        total = _said(alone) + torch.einsum("bk,bks->bs", likeness, self.said[near])
-        mean = total / (1 + likeness.sum(1, keepdim=True))
+        rows, said = F.normalize(alone.features.detach() - self.centre), _said(alone)
+        if self.anchors:
+            said = self.anchors.says(rows, said)
+        d2, near = self._nearest(rows)
+        mean = self._together(said, self.said[near], d2)
         return Outputs(mean[:, 1:], mean[:, 0], alone.features)
+
+    def _together(self, said: Tensor, others: Tensor, d2: Tensor) -> Tensor:
+        """What was said of images (B, S) and of their neighbours (B, k, S), by likeness."""
+        likeness = torch.exp(-d2 / self.unit.clamp_min(1e-12))
+        total = said + torch.einsum("bk,bks->bs", likeness, others)
+        return total / (1 + likeness.sum(1, keepdim=True))
 
     def _nearest(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Squared distances of the k nearest, and which they are; an image itself is far away."""

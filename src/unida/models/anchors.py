@@ -1,0 +1,91 @@
+"""Anchors: where in the target a known class lies, found without labels.
+
+A classifier knows what a class looks like in the source. The target's own images of it lie
+together, but elsewhere: its surest verdicts say where.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+ROUNDS = 3
+SURE = 0.5
+"""Share of the images the classifier accepts that anchors are made of, the surest."""
+TEMPERATURE = 0.1
+"""Of likeness to the anchors, where probabilities are asked for."""
+
+Hear = Callable[[Tensor], Tensor]
+
+
+class Anchors(nn.Module):
+    """A direction for each class: the mean of those target images that surely show it.
+
+    First the classifier says which these are: the surer half of the images it accepts, by its own
+    rule. Then, in further rounds, as many that are most like the anchors so far. An image is the
+    more unknown the less it is like any anchor. A class that no sure image shows has none: it is
+    probably the source's alone, and nothing is given to it.
+
+    The score is shifted so that as many images are below zero as the classifier accepts: it says
+    how many are unknown, the anchors say which. If it accepts none, it keeps the last word.
+
+    Args:
+        features: numbers that describe an image.
+        n_classes: known classes.
+    """
+
+    directions: Tensor
+    there: Tensor
+    shift: Tensor
+
+    def __init__(self, features: int, n_classes: int) -> None:
+        super().__init__()
+        self.register_buffer("directions", torch.zeros(n_classes, features))
+        self.register_buffer("there", torch.zeros(n_classes, dtype=torch.bool))
+        self.register_buffer("shift", torch.zeros(()))
+
+    def says(self, rows: Tensor, classifier: Tensor) -> Tensor:
+        """Score and probabilities of images, (B, 1 + K); until `fill`, the classifier's.
+
+        Args:
+            rows: (B, D), unit features.
+            classifier: (B, 1 + K), its score and probabilities.
+        """
+        likeness = (rows @ self.directions.T).masked_fill(~self.there, -1.0)
+        score = self.shift - likeness.amax(1, keepdim=True)
+        said = torch.cat([score, (likeness / TEMPERATURE).softmax(1)], 1)
+        return torch.where(self.there.any(), said, classifier)
+
+    def fill(self, rows: Tensor, classifier: Tensor, hear: Hear) -> None:
+        """Finds the anchors.
+
+        Args:
+            rows: (N, D), unit features of the target.
+            classifier: (N, 1 + K), what it says of them.
+            hear: gives an image's neighbours their say.
+        """
+        self.there.zero_()
+        self.shift.zero_()
+        said = hear(classifier)
+        accepted = int((said[:, 0] < 0).sum())
+        if accepted == 0:
+            return
+        for _ in range(ROUNDS):
+            self._place(rows, said, math.ceil(SURE * accepted))
+            said = hear(self.says(rows, classifier))
+        self.shift.copy_(-_bound(said[:, 0], accepted))
+
+    def _place(self, rows: Tensor, said: Tensor, sure: int) -> None:
+        """Anchors at the means of the images that are surest of their class."""
+        surest = said[:, 0].argsort(stable=True)[:sure]
+        shown = F.one_hot(said[surest, 1:].argmax(1), len(self.there)).to(rows.dtype)
+        self.directions.copy_(F.normalize(shown.T @ rows[surest]))
+        self.there.copy_(shown.any(0))
+
+
+def _bound(scores: Tensor, below: int) -> Tensor:
+    """A number with that many of the scores below it."""
+    ordered = scores.sort().values
+    return torch.cat([ordered[:1] - 1, ordered, ordered[-1:] + 1])[below : below + 2].mean()

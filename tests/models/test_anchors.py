@@ -1,0 +1,113 @@
+"""Anchors: the target's surest images say where its classes lie."""
+
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.methods.toys import build
+from tests.tasks import Task, assert_alike
+from unida.adaptation import run_adaptation
+from unida.model import load
+from unida.models.anchors import Anchors
+
+CENTRES = F.normalize(torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]))
+"""Where classes 0 and 1 lie in the target, and what nobody named."""
+
+
+def clouds(each: int = 20, seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Unit rows around each centre, and which one."""
+    draws = torch.Generator().manual_seed(seed)
+    of = torch.arange(3).repeat_interleave(each)
+    return F.normalize(CENTRES[of] + 0.1 * torch.randn(3 * each, 4, generator=draws)), of
+
+
+def said(scores: Tensor, classes: Tensor, n_classes: int = 3) -> Tensor:
+    return torch.cat([scores[:, None], F.one_hot(classes, n_classes).float()], 1)
+
+
+def alone(x: Tensor) -> Tensor:
+    return x
+
+
+def found(rows: Tensor, classifier: Tensor) -> Anchors:
+    anchors = Anchors(4, 3)
+    anchors.fill(rows, classifier, alone)
+    return anchors
+
+
+def sure_of_a_few(of: Tensor, each: int = 20) -> Tensor:
+    """A classifier that is right on a few images of each class and guesses all the others."""
+    place = torch.arange(len(of)) % each
+    right = (place < 5) & (of < 2)
+    guess = torch.where(place % 6 == 0, -0.05, 0.1)
+    scores = torch.where(right, -1.0 - 0.01 * place, guess)
+    return said(scores, torch.where(right, of, place % 2))
+
+
+def test_a_few_sure_images_are_enough() -> None:
+    rows, of = clouds()
+    anchors = found(rows, sure_of_a_few(of))
+    answers = anchors.says(rows, sure_of_a_few(of))
+    assert (answers[of < 2, 1:].argmax(1) == of[of < 2]).all()
+    assert answers[of < 2, 0].max() < answers[of == 2, 0].min()
+    likeness = F.cosine_similarity(anchors.directions[:2], CENTRES[:2])
+    assert (likeness > 0.95).all()
+
+
+def test_a_class_without_sure_images_is_given_nothing() -> None:
+    rows, of = clouds()
+    classifier = sure_of_a_few(of)
+    anchors = found(rows, classifier)
+    assert anchors.there.tolist() == [True, True, False]
+    assert anchors.says(rows, classifier)[:, 3].max() < 1e-4
+
+
+def test_as_many_are_unknown_as_the_classifier_says() -> None:
+    rows, of = clouds()
+    classifier = sure_of_a_few(of)
+    for shift in (-0.5, 0.0, 0.14, 0.5):
+        shifted = classifier - shift * F.one_hot(torch.zeros(1).long(), 4)
+        answers = found(rows, shifted).says(rows, shifted)
+        assert (answers[:, 0] < 0).sum() == (shifted[:, 0] < 0).sum(), shift
+
+
+def test_probabilities_are_probabilities() -> None:
+    rows, of = clouds()
+    answers = found(rows, sure_of_a_few(of)).says(rows, sure_of_a_few(of))
+    torch.testing.assert_close(answers[:, 1:].sum(1), torch.ones(len(rows)))
+    assert (answers[:, 1:] >= 0).all()
+
+
+@pytest.mark.parametrize("filled", [False, True])
+def test_the_classifier_has_the_word_if_it_accepts_nothing(filled: bool) -> None:
+    rows, of = clouds()
+    classifier = said(torch.ones(len(rows)), of)
+    anchors = found(rows, classifier) if filled else Anchors(4, 3)
+    assert torch.equal(anchors.says(rows, classifier), classifier)
+
+
+def test_nothing_of_an_earlier_look_is_left() -> None:
+    rows, of = clouds()
+    again, (others, of_others) = found(rows, sure_of_a_few(of)), clouds(seed=1)
+    again.fill(others, sure_of_a_few(of_others), alone)
+    fresh = found(others, sure_of_a_few(of_others))
+    for name, tensor in fresh.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+
+
+@pytest.mark.parametrize("name", ["san", "ovanet"])
+def test_without_neighbours_there_are_none(name: str) -> None:
+    method = build(name, neighbours=0, anchors=True)
+    assert not any("anchors" in key for key in method.state_dict())
+
+
+@pytest.mark.parametrize("name", ["san", "ovanet"])
+def test_a_model_keeps_its_anchors(digits: Task, out: Path, name: str) -> None:
+    run = digits.config(out, method=name, steps=30, settings=("neighbours=3", "anchors=true"))
+    trained = run_adaptation(run)
+    assert trained.method.neighbours.anchors.there.any()
+    pictures = sorted(digits.target.rglob("*.png"))[::10]
+    assert_alike(load(out, "cpu").predict(pictures), trained.predict(pictures))
