@@ -3,6 +3,9 @@
 import csv
 import io
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -193,3 +196,24 @@ def test_the_demo_runs_from_start_to_table(tmp_path: Path, capfd: Capture) -> No
     for word in ("mnist → uci", "uci → mnist", "source_only", "san", "own", "mixture"):
         assert word in captured.out
     assert str(tmp_path / "demo") in captured.err
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+)
+def test_waiting_threads_spin_briefly_unless_told_otherwise(
+    given: dict[str, str], spins: str
+) -> None:
+    code = "import os, sys, unida.__main__; print(os.environ.get('GOMP_SPINCOUNT'), *sys.modules)"
+    others = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=others | given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    said, *modules = done.stdout.split()
+    assert said == spins
+    assert "torch" not in modules, "it is read when torch is loaded"
