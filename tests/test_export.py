@@ -16,6 +16,7 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -54,15 +55,17 @@ def wrapped(method: Any, name: str, image_size: int = 16, **more: Any) -> Model:
 
 
 @cache
-def toy(name: str) -> Model:
+def toy(name: str, **settings: Any) -> Model:
     """A model with numbers in every buffer, as if trained; it calls some images unknown."""
-    method = build(name, **SMALL.get(name, {}))
+    method = build(name, **SMALL.get(name, {}), **settings)
     for key, buffer in method.named_buffers():
         place = key.rpartition(".")[2]
         if place == "k":
             buffer.fill_(12)  # clusters in use
         elif place == "match":
             buffer.copy_(torch.arange(len(buffer)) % 8 - 4)  # every second of them a class
+        elif place == "there":
+            buffer.copy_(torch.arange(len(buffer)) != 1)  # all classes but one have an anchor
         elif buffer.is_floating_point() and not key.startswith("backbone.") and "run" not in key:
             buffer.copy_(torch.rand(buffer.shape))
     return lively(wrapped(method, name))
@@ -149,6 +152,21 @@ SIZES = Sizes(n_classes=4, n_source=40, n_target=24, batch=6, steps=8)
 @pytest.mark.parametrize("name", [n for n, m in METHODS.items() if not m.about.transductive])
 def test_both_files_say_what_the_model_says(name: str, tmp_path: Path) -> None:
     assert_both_files_agree(toy(name), tmp_path)
+
+
+@torch.no_grad()
+def test_anchors_are_in_both_files(tmp_path: Path) -> None:
+    model = toy("san", anchors=True)
+    images = pictures(model).permute(0, 3, 1, 2)
+    z = score_batches(model.method, [images], len(images), model.image_size, CPU).features
+    memory = model.method.neighbours
+    memory.centre.copy_(torch.from_numpy(z).mean(0))
+    memory.rows.copy_(F.normalize(torch.from_numpy(z[:24]) - memory.centre))
+    memory.anchors.directions.copy_(memory.rows[:4])
+    memory.said.copy_(memory.anchors.says(memory.rows, memory.said))
+    model = lively(model)
+    assert_both_files_agree(model, tmp_path)
+    assert 1 not in ours(model)["label"], "it has no anchor"
 
 
 def test_a_resnet_says_the_same(tmp_path: Path) -> None:

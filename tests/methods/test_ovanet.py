@@ -107,7 +107,7 @@ def test_a_weight_of_zero_keeps_the_term_but_not_its_pull() -> None:
     [
         ({"lam": -0.1}, "lam is -0.1; allowed: from 0 to 1000."),
         ({"lam": "nan"}, "lam is nan; allowed: from 0 to 1000."),
-        ({"lambda": 1}, "a setting of ovanet is 'lambda'; allowed: lam, neighbours."),
+        ({"lambda": 1}, "a setting of ovanet is 'lambda'; allowed: lam, neighbours, anchors."),
     ],
 )
 def test_a_bad_setting_is_one_sentence(settings: dict[str, object], sentence: str) -> None:

@@ -243,7 +243,7 @@ def test_a_backbone_without_a_middle_is_refused() -> None:
         ({"base_set": "q"}, "a setting of dcc is 'q'; allowed: KEY=VALUE."),
         (
             {"base": "ovanet", "base_set": "q=3"},
-            "a setting of ovanet is 'q'; allowed: lam, neighbours.",
+            "a setting of ovanet is 'q'; allowed: lam, neighbours, anchors.",
         ),
         ({"words": 1}, "words is 1; allowed: from 2 to 16384."),
         ({"width": 1}, "width is 1; allowed: from 2 to 16384."),
