@@ -31,7 +31,7 @@ robustness() { # METHOD
     bench unknowns 1000 --methods "$1" --seeds 1 --tasks Clipart-Product --unknowns 10,20,30,40
 }
 
-tables san & tables ovanet & wait
-robustness san & robustness ovanet & wait
-robustness san-no-scl & launch=auto bench unda 1000 --methods dcc --seeds 1 --tasks $four & wait
+tables san:anchors=true & tables ovanet & wait
+robustness san:anchors=true & robustness ovanet & wait
+robustness san-no-scl:anchors=true & launch=auto bench unda 1000 --methods dcc --seeds 1 --tasks $four & wait
 bench witness 10000 --methods ovanet --seeds 1 --tasks Art-Clipart
