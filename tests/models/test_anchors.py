@@ -10,6 +10,7 @@ from torch import Tensor
 from tests.methods.toys import build
 from tests.tasks import Task, assert_alike
 from unida.adaptation import run_adaptation
+from unida.errors import UserError
 from unida.model import load
 from unida.models.anchors import Anchors
 
@@ -99,9 +100,9 @@ def test_nothing_of_an_earlier_look_is_left() -> None:
 
 
 @pytest.mark.parametrize("name", ["san", "ovanet"])
-def test_without_neighbours_there_are_none(name: str) -> None:
-    method = build(name, neighbours=0, anchors=True)
-    assert not any("anchors" in key for key in method.state_dict())
+def test_not_without_neighbours(name: str) -> None:
+    with pytest.raises(UserError, match="anchors is True; allowed: only with neighbours"):
+        build(name, neighbours=0, anchors=True)
 
 
 @pytest.mark.parametrize("name", ["san", "ovanet"])

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unida.errors import require
 from unida.models.anchors import Anchors
 from unida.rows import sample
 from unida.types import Outputs
@@ -45,6 +46,7 @@ class Neighbours(nn.Module):
         self, n_target: int, features: int, n_classes: int, k: int, anchored: bool = False
     ) -> None:
         super().__init__()
+        require(k > 0 or not anchored, "anchors", anchored, "only with neighbours")
         self.k, self.n_target = k, n_target
         if k == 0:
             return
