@@ -162,6 +162,19 @@ def test_galleries_begin_with_the_most_doubtful(page: "Page") -> None:
     assert shown() == sorted(shown())
 
 
+def test_nothing_moves_while_the_page_is_read(page: "Page") -> None:
+    """A section that grew when it came near would slip from under the reader's hand."""
+    tops = "[...document.querySelectorAll('section, .shelf, .group')].map(n => n.offsetTop)"
+    before = page.evaluate(tops)
+    assert len(before) > len(CLASSES)
+    assert page.locator(".tile .thumb").last.evaluate("n => n.style.backgroundImage") == ""
+    for place in page.locator("section:visible").all():
+        place.scroll_into_view_if_needed()
+    page.locator(".tile .thumb").last.scroll_into_view_if_needed()
+    page.wait_for_function("[...document.querySelectorAll('.thumb')].at(-1).style.backgroundImage")
+    assert page.evaluate(tops) == before
+
+
 def test_galleries_are_walked_with_arrows(page: "Page") -> None:
     show_gallery(page)
     tiles = page.locator(".shelf").first.locator(".tile")

@@ -207,11 +207,17 @@ function thumb(i, height, widest = 2.2) {
   const node = el("span", { class: "thumb" });
   node.style.width = `${width}px`;
   node.style.height = `${height}px`;
-  node.style.backgroundImage = `url("${sheetUrl(s)}")`;
   node.style.backgroundSize = `${columns * width}px ${rows * height}px`;
   node.style.backgroundPosition = `${-(place % ACROSS) * width}px ${-Math.floor(place / ACROSS) * height}px`;
+  node.draw = () => { node.style.backgroundImage = `url("${sheetUrl(s)}")`; };
+  whenNear.observe(node);
   return node;
 }
+const whenNear = new IntersectionObserver(entries => {
+  for (const { isIntersecting, target } of entries) {
+    if (isIntersecting) { whenNear.unobserve(target); target.draw(); }
+  }
+}, { rootMargin: "600px" });
 function canvasOf(canvas, i, most, alt) {
   const ratio = shapeOf(i), width = Math.round(ratio >= 1 ? most : most * ratio);
   const height = Math.round(width / ratio), dense = window.devicePixelRatio || 1;
@@ -765,19 +771,9 @@ function pictures(list, label) {
   });
   return box;
 }
-function dropRagged(box) {
-  // A last row that is not full looks as if it were the end.
-  const last = box.lastChild.offsetTop;
-  while (box.firstChild.offsetTop < last && box.lastChild.offsetTop === last) box.lastChild.remove();
-}
-function shelf(k) {
-  const sign = $("order").value === "sure" ? 1 : -1;
-  const list = byClass[k].slice().sort((a, b) => sign * (T.doubt[a] - T.doubt[b]));
-  const box = pictures(list, `Pictures of ${className(k)}`), more = el("button", { type: "button", class: "quiet" });
-  const of = D.counts[k] === list.length ? plural(list.length, "image", "images") : `${whole(list.length)} of ${plural(D.counts[k], "image", "images")} shown`;
-  const node = el("div", { class: "shelf", "data-class": k },
-    el("div", { class: "shelf-head" }, mark(k, UNKNOWN), el("h3", { text: className(k) }), el("span", { class: "faint small", text: of })),
-    box, el("div", {}, more));
+function growing(list, label) {
+  // Pictures with a button for more: `grow(n)` shows n of them, or as many as there already are.
+  const box = pictures(list, label), more = el("button", { type: "button", class: "quiet" });
   const grow = upTo => {
     fillPictures(box, list, upTo);
     const left = list.length - box.children.length;
@@ -789,25 +785,38 @@ function shelf(k) {
     grow(at + MORE);
     box.children[at].focus();
   };
-  node.begin = () => {
-    fillPictures(box, list, $("which").value === "all" ? FIRST : MORE);
-    if ($("which").value === "all" && list.length > box.children.length) dropRagged(box);
-    grow(0);
-  };
-  more.hidden = true;
-  return node;
+  return { box, foot: el("div", {}, more), grow, all: () => box.children.length === list.length };
+}
+function ragged(box) {
+  // A last row that is not full looks as if it were the end.
+  const tiles = [...box.children], last = box.lastChild.offsetTop;
+  return box.firstChild.offsetTop < last ? tiles.filter(one => one.offsetTop === last) : [];
+}
+function place(holder, made, first) {
+  // Every tile takes its place now and its picture when it is near: the page never moves under
+  // a hand. Rows are measured before any of them is cut, so that the page is laid out once.
+  holder.replaceChildren(...made.map(one => one.node));
+  for (const one of made) one.grow(first);
+  if (first > FIRST) return;
+  const cut = made.map(one => one.all() ? [] : ragged(one.box));
+  cut.flat().forEach(node => node.remove());
+  for (const one of made) one.grow(0);
+}
+function shelf(k) {
+  const sign = $("order").value === "sure" ? 1 : -1;
+  const list = byClass[k].slice().sort((a, b) => sign * (T.doubt[a] - T.doubt[b]));
+  const made = growing(list, `Pictures of ${className(k)}`);
+  const of = D.counts[k] === list.length ? plural(list.length, "image", "images") : `${whole(list.length)} of ${plural(D.counts[k], "image", "images")} shown`;
+  const node = el("div", { class: "shelf", "data-class": k },
+    el("div", { class: "shelf-head" }, mark(k, UNKNOWN), el("h3", { text: className(k) }), el("span", { class: "faint small", text: of })),
+    made.box, made.foot);
+  return { ...made, node };
 }
 const byClass = Array.from({ length: K + 1 }, () => []);
-const lazily = new IntersectionObserver(entries => {
-  for (const { isIntersecting, target } of entries) {
-    if (isIntersecting) { lazily.unobserve(target); target.begin(); }
-  }
-}, { rootMargin: "600px" });
 function drawGalleries() {
   const which = $("which").value;
   const groups = which === "all" ? [UNKNOWN, ...Array(K).keys()].filter(k => byClass[k].length) : [Number(which)];
-  $("galleries").replaceChildren(...groups.map(shelf));
-  for (const node of $("galleries").children) lazily.observe(node);
+  place($("galleries"), groups.map(shelf), which === "all" ? FIRST : MORE);
 }
 function setUpGalleries() {
   for (let i = 0; i < N; i++) byClass[T.label[i]].push(i);
@@ -833,14 +842,7 @@ function groupCard(group) {
   const first = new Map((group.representatives || []).map((path, n) => [path, n]));
   const rank = i => first.has(T.path[i]) ? first.get(T.path[i]) : first.size + T.doubt[i] / 1000;
   members.sort((a, b) => rank(a) - rank(b));
-  const box = pictures(members, `Pictures of category ${group.id}`), more = el("button", { type: "button", class: "quiet" });
-  const grow = upTo => {
-    fillPictures(box, members, upTo);
-    const left = members.length - box.children.length;
-    more.hidden = left <= 0;
-    more.textContent = `Show ${Math.min(left, MORE)} more`;
-  };
-  more.onclick = () => grow(box.children.length + MORE);
+  const made = growing(members, `Pictures of category ${group.id}`);
   const input = el("input", {
     type: "text", maxlength: "200", "data-id": group.id, "aria-label": `Name of category ${group.id}`,
     placeholder: group.name ? `${group.name} (suggested)` : `Name category ${group.id}`, spellcheck: "false",
@@ -853,15 +855,10 @@ function groupCard(group) {
     onkeydown: event => { if (event.key === "Enter") input.blur(); },
   });
   input.value = said.names[group.id] || "";
-  const card = el("div", { class: "card group" },
+  const node = el("div", { class: "card group" },
     el("div", { class: "group-head" }, mark(group.id - 1, -1), input, el("span", { class: "faint small", text: plural(group.size, "image", "images") })),
-    box, el("div", {}, more));
-  card.begin = () => {
-    fillPictures(box, members, FIRST);
-    if (members.length > FIRST) dropRagged(box);
-    grow(0);
-  };
-  return card;
+    made.box, made.foot);
+  return { ...made, node };
 }
 function setUpCategories() {
   if (!D.categories) return;
@@ -869,8 +866,7 @@ function setUpCategories() {
   const { groups, count, method } = D.categories;
   const range = count && count.low !== undefined && count.high !== undefined ? ` Between ${count.low} and ${count.high} are likely.` : "";
   $("categories-how").textContent = `Groups among the images called unknown${method ? ` (found by ${method})` : ""}.${range} Give them names: they stay in this browser, and go with the export.`;
-  $("groups").replaceChildren(...groups.map(groupCard));
-  for (const card of $("groups").children) lazily.observe(card);
+  place($("groups"), groups.map(groupCard), FIRST);
   $("export-names").onclick = exportNames;
   renamed();
 }
