@@ -194,6 +194,12 @@ def test_of_a_row_that_was_killed_one_run_failed(tmp_path: Path) -> None:
     assert folder.state(jobs[1]) == "waiting"
 
 
+def test_a_later_seed_alone_is_the_same_run(tmp_path: Path) -> None:
+    three = planned(Bench("digits", tmp_path, methods="source_only", seeds=3))
+    third = planned(Bench("digits", tmp_path, methods="source_only", seeds=1, first_seed=2))
+    assert third == [job for job in three if job.seed == 2] != []
+
+
 def test_two_benches_share_a_folder(tmp_path: Path) -> None:
     protocol = write_data(tmp_path)
     out = tmp_path / "results"
@@ -225,6 +231,7 @@ def test_label_noise_and_fewer_unknown_classes_are_part_of_a_bench(tmp_path: Pat
         (["--noise", "much"], "noise"),
         (["--unknowns", "some"], "unknowns"),
         (["--seeds", "0"], "seeds"),
+        (["--first-seed", "-1"], "first_seed"),
         (["--at-once", "0"], "at_once"),
         (["--in-a-row", "0"], "in_a_row"),
         (["--methods", ","], "methods"),

@@ -53,6 +53,8 @@ class Bench:
     """Tasks with commas between, such as Art-Clipart,Product-Art, or 'all'."""
     seeds: int = 3
     """Runs of each, with the seeds 0, 1, …"""
+    first_seed: int = 0
+    """Where the seeds begin: --first-seed 2 --seeds 1 is the third run alone."""
     option: tuple[str, ...] = ()
     """Options of the runs, as in --option steps=1000 weights=resnet50.safetensors."""
     noise: str = "0"
@@ -108,6 +110,7 @@ def planned(given: Bench) -> list[Job]:
     protocol = load_protocol(given.protocol)
     path = Path(given.protocol)
     require(given.seeds >= 1, "seeds", given.seeds, "1 or more")
+    require(given.first_seed >= 0, "first_seed", given.first_seed, "0 or more")
     require(given.at_once is None or given.at_once >= 1, "at_once", given.at_once, "1 or more")
     require(given.in_a_row >= 1, "in_a_row", given.in_a_row, "1 or more")
     return plan(
@@ -115,7 +118,7 @@ def planned(given: Bench) -> list[Job]:
         given.setting,
         _entries(given.methods),
         parse_tasks(protocol, given.tasks),
-        range(given.seeds),
+        range(given.first_seed, given.first_seed + given.seeds),
         _options(given.option),
         label_noise=[check_noise(share) for share in _numbers(given.noise, "noise", float)],
         unknown_classes=(
