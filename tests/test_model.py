@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
@@ -48,6 +50,13 @@ def test_another_format_is_refused_in_one_sentence(
     rewrite(file, (), format=other)
     with pytest.raises(UserError, match=rf"format of .* is {other}; allowed: {FORMAT}; train it"):
         load(file, "cpu")
+
+
+def test_a_tensor_of_pictures_is_no_tensor_of_embeddings(model: Model) -> None:
+    pictures = np.random.default_rng(0).integers(0, 256, (3, 128, 128, 3), np.uint8)
+    _, of_array = model.score(pictures)
+    _, of_tensor = model.score(torch.from_numpy(pictures))
+    assert of_array.unknown_score.tolist() == of_tensor.unknown_score.tolist()
 
 
 def test_one_more_rule_is_shown_beside_the_others(model: Model) -> None:

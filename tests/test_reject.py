@@ -279,7 +279,9 @@ def test_source_is_two_per_cent_unless_another_share_is_given() -> None:
 def test_source_without_held_out_images_falls_back_and_says_so() -> None:
     rule = pick_rule(fit_rules(np.zeros(5)), "source:0.1")
     assert (rule.name, rule.threshold) == ("own", 0.0)
-    assert rule.note == "no source images were held out; the method's own rule is used instead"
+    assert rule.note == (
+        "no scores of held-out source images are at hand; the method's own rule is used instead"
+    )
     assert in_words("source:0.1", rule) == "source:0.1 → own"
 
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from unida.config import RunConfig
 from unida.errors import UserError
-from unida.runs import RunFolder, csv_lines, prediction_lines, to_csv, write_lines
+from unida.runs import RunFolder, csv_lines, differences, prediction_lines, to_csv, write_lines
 from unida.types import Prediction
 
 ODD = ("plain", 'a,"b"', "line\nbreak", "carriage\rreturn", "")
@@ -88,6 +89,12 @@ def test_an_error_that_is_not_the_disk_s_is_not_called_that(
     monkeypatch.setattr(torch, "save", fail)
     with pytest.raises(RuntimeError, match="pickled"):
         RunFolder(tmp_path).save_state({})
+
+
+def test_a_run_may_go_on_elsewhere_but_not_as_another() -> None:
+    stored = RunConfig("a", "b", "c", device="cuda:1", cache="disk", memory_gb=9, log_every=10)
+    assert differences(stored, RunConfig("a", "b", "elsewhere")) == []
+    assert differences(stored, RunConfig("a", "d", "c", steps=7)) == ["target='b'", "steps=2000"]
 
 
 def test_any_cell_comes_back_and_only_odd_rows_are_quoted() -> None:

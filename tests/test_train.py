@@ -1,6 +1,7 @@
 """The loop's own promises: schedule, groups, divergence, precision, views of a batch."""
 
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 
 import unida
 from tests.tasks import QUICK, Task
-from unida.adaptation import run_adaptation
+from unida.adaptation import checked, run_adaptation
 from unida.errors import UserError
 from unida.methods import METHODS
 from unida.methods.base import Look, Method
@@ -93,6 +94,16 @@ def test_statistics_of_batch_norm_stay_where_asked(
     assert not torch.equal(after["features.1.weight"], before["features.1.weight"])
 
 
+def test_what_a_method_set_to_rest_rests(digits: Task, tmp_path: Path) -> None:
+    before = SmallCNN().state_dict()
+    torch.save(before, tmp_path / "w.pt")
+    config = digits.config(tmp_path / "run", steps=2, weights=str(tmp_path / "w.pt"), method="dcc")
+    after = run_adaptation(config).method.backbone.net.state_dict()
+    changed = {name for name, value in after.items() if not torch.equal(value, before[name])}
+    assert "maps.0.weight" in changed
+    assert not {f"maps.1.{name}" for name in ("weight", "bias", "running_mean")} & changed
+
+
 class Exploding(SAN):
     """Gives a loss that is no number from step 12 on."""
 
@@ -111,6 +122,22 @@ def test_a_diverged_run_stops_by_name_and_keeps_its_last_good_checkpoint(
     assert state is not None
     assert state["step"] == 10
     assert all(torch.isfinite(value).all() for value in state["model"].values())
+
+
+def test_a_run_is_not_resumed_on_other_images(
+    digits: Task, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(digits.target, tmp_path / "target")
+    config = digits.config(out, target=str(tmp_path / "target"))
+    with monkeypatch.context() as patch:
+        patch.setitem(METHODS, "san", Exploding)
+        with pytest.raises(UserError, match="diverged"):
+            run_adaptation(config)
+    next((tmp_path / "target").rglob("*.png")).unlink()
+    with pytest.raises(
+        UserError, match=r"not those of the checkpoint \(n_target was \d+, is \d+\)"
+    ):
+        run_adaptation(config, resume=True)
 
 
 class Curious(SAN):
@@ -202,3 +229,11 @@ def test_cpu_and_gpu_agree_on_the_first_steps(digits: Task, tmp_path: Path) -> N
 
 def test_the_contract_has_no_abstract_surprise() -> None:
     assert Method.__abstractmethods__ == {"losses", "predict"}
+
+
+def test_paths_of_a_run_are_absolute(digits: Task, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(digits.source)
+    config = checked(digits.config(Path("run"), weights="w.pt", cache_dir="kept"))
+    here = {digits.source / name for name in ("run", "w.pt", "kept")}
+    assert {Path(p or "") for p in (config.out, config.weights, config.cache_dir)} == here
+    assert checked(digits.config(Path("run"), weights="none")).weights == "none"

@@ -22,7 +22,7 @@ from unida.embeddings import embed
 from unida.errors import UserError, require, shorten
 from unida.methods import METHODS, Method
 from unida.model import Model, load
-from unida.models.backbone import Backbone, build_backbone
+from unida.models.backbone import FROM_SCRATCH, Backbone, build_backbone
 from unida.quality import Concern, Data, count_images, warnings_of
 from unida.reject import check_rule
 from unida.report.command import report_if_possible
@@ -132,8 +132,12 @@ def checked(config: RunConfig) -> RunConfig:
     for name in _PLACES:
         require(bool(getattr(config, name)), name, "", "a path")
     check_names(config)
-    source, target, out = (os.path.abspath(getattr(config, name)) for name in _PLACES)
-    return dataclasses.replace(config, source=source, target=target, out=out)
+    places = {name: os.path.abspath(getattr(config, name)) for name in _PLACES}
+    if config.weights not in (None, FROM_SCRATCH):
+        places["weights"] = os.path.abspath(config.weights)
+    if config.cache_dir:
+        places["cache_dir"] = os.path.abspath(config.cache_dir)
+    return dataclasses.replace(config, **places)
 
 
 def check_names(config: RunConfig) -> None:

@@ -100,7 +100,9 @@ def _model(
     method: Method, known: Seen, strange: Seen, calibration: Calibration, config: RunConfig
 ) -> Model:
     """The method with its reject rules and its temperature."""
-    held_out = quantiles(known.scored.unknown_score)
+    # A verdict that depends on the images beside it says nothing about those beside others.
+    alone = not method.about.transductive
+    held_out = quantiles(known.scored.unknown_score if alone else np.empty(0))
     rules = fit_rules(strange.scored.unknown_score, held_out)
     return Model(
         method=method,

@@ -118,12 +118,11 @@ class RunConfig:
         for name in ("lr", "memory_gb"):
             value = getattr(self, name)
             require(0 < value < math.inf, name, value, "more than 0")
-        for name in ("weight_decay", "jitter"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        for name in ("weight_decay", "jitter", "backbone_lr"):
+            value = getattr(self, name)
+            require(value is None or 0 <= value < math.inf, name, value, "0 or more")
         require(0 <= self.holdout <= 0.5, "holdout", self.holdout, "from 0 to 0.5")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
-        if self.backbone_lr is not None:
-            require(self.backbone_lr >= 0, "backbone_lr", self.backbone_lr, "0 or more")
         for name, choice in _CHOICES.items():
             value, allowed = getattr(self, name), typing.get_args(choice)
             require(value in allowed, name, value, ", ".join(allowed))

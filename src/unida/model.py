@@ -103,6 +103,8 @@ class Model:
         Returns:
             The path of each image that could be used (None for one in memory) and its outputs.
         """
+        if isinstance(images, Tensor) and images.dtype == torch.uint8:
+            images = images.numpy(force=True)  # pictures; embeddings are not whole numbers
         if isinstance(images, np.ndarray):
             images = hand_array(images).items
         if isinstance(images, Tensor):

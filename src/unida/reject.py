@@ -85,7 +85,7 @@ def source(known: tuple[float, ...], share: float | None = None) -> Rule:
         share: by default `SHARE`; finer than the quantiles, it is rounded down.
     """
     if not known:
-        return _fall_back("no source images were held out")
+        return _fall_back("no scores of held-out source images are at hand")
     name = "source" if share is None else f"source:{share:.10g}"
     share = SHARE if share is None else share
     place = math.ceil((1 - share) * (len(known) - 1) - 1e-9)

@@ -33,7 +33,7 @@ from typing import Any, BinaryIO
 import torch
 
 from unida import team
-from unida.config import RunConfig, load_config
+from unida.config import WHERE_NOT_WHAT, RunConfig, load_config
 from unida.data.samples import Skipped
 from unida.errors import UserError, shorten
 from unida.types import Prediction
@@ -135,13 +135,13 @@ class RunFolder:
 
 
 def differences(stored: RunConfig, given: RunConfig) -> list[str]:
-    """Fields whose values differ, as 'steps=600'; a run may move, and be launched another way."""
-    here = {"out": given.out, "launch": given.launch, "report": given.report}
-    values = dataclasses.asdict(stored) | here
+    """Fields whose values differ, as 'steps=600'; a run may move, and go on another device."""
+    free = WHERE_NOT_WHAT - {"source", "target"}
+    values = dataclasses.asdict(stored)
     return [
         f"{name}={values[name]!r}"
         for name, value in dataclasses.asdict(given).items()
-        if values[name] != value
+        if name not in free and values[name] != value
     ]
 
 

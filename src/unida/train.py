@@ -4,6 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -81,9 +82,8 @@ def train(
             line = {"step": done, "lr": inverse_decay(config.lr, step, config.steps)} | tally.line()
             run.append_metrics(line)
         if checkpoint:
-            run.save_state(
-                {"step": done, "model": method.state_dict(), "optimizer": optimizer.state_dict()}
-            )
+            parts = {"model": method.state_dict(), "optimizer": optimizer.state_dict()}
+            run.save_state({"step": done, "sizes": asdict(method.sizes), **parts})
             if watch:
                 _settle(method, look)
                 watch(done, method)
@@ -256,7 +256,8 @@ def _groups(method: Method, config: RunConfig) -> list[dict[str, Any]]:
     backbone_lr = config.backbone_lr
     if backbone_lr is None:
         backbone_lr = 0.03 if method.backbone.pretrained else 1.0
-    method.backbone.requires_grad_(not config.frozen)
+    if config.frozen:  # else a method may have set some of it to rest
+        method.backbone.requires_grad_(False)
     parts = [] if config.frozen else [("backbone", list(method.backbone.parameters()), backbone_lr)]
     parts += [(group.name, group.parameters, group.lr) for group in method.head_groups()]
     return [
@@ -298,6 +299,13 @@ def _restore(method: Method, optimizer: torch.optim.Optimizer, run: RunFolder) -
     state = run.load_state()
     if state is None:
         return 0
+    then, now = state.get("sizes", {}), asdict(method.sizes)
+    moved = [f"{name} was {then[name]}, is {now[name]}" for name in then if then[name] != now[name]]
+    if moved:
+        raise UserError(
+            f"The images are not those of the checkpoint ({', '.join(moved)}): bring them back, or "
+            "begin a new run."
+        )
     method.load_state_dict(state["model"])
     optimizer.load_state_dict(state["optimizer"])
     return int(state["step"])

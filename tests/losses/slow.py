@@ -109,14 +109,13 @@ def scaled(
     bandwidth_z: float = 0.3,
     sharpness: float = 6.0,
     balance: bool = True,
-    by_mass: bool = False,
 ) -> float:
     n, b = len(y), len(y) // 2
     if unit:
         y, z = [unit_vector(r) for r in y], [unit_vector(r) for r in z]
     apart = [distance(y[i], y[j]) for i in range(n) for j in range(n) if i % b != j % b]
     scale_y = sum(apart) / len(apart) / sharpness if bandwidth_y is None else bandwidth_y
-    positives, negatives, pairs = [], [], []
+    positives, negatives = [], []
     for i in range(n):
         for j in range(n):
             if i == j:
@@ -127,11 +126,6 @@ def scaled(
             q = kernel(distance(z[i], z[j]) / bandwidth_z, 10) / height(10)
             q = min(max(q, 1e-6), 1 - 1e-6)
             (positives if same_image else negatives).append(cross(p, q))
-            pairs.append((p, q))
-    if by_mass:
-        pulls = sum(p * math.log(q) for p, q in pairs) / sum(p for p, _ in pairs)
-        pushes = sum((1 - p) * math.log(1 - q) for p, q in pairs) / sum(1 - p for p, _ in pairs)
-        return -(pulls + pushes)
     if balance:
         return sum(positives) / len(positives) + sum(negatives) / len(negatives)
     return (sum(positives) + sum(negatives)) / (n * (n - 1))

@@ -281,6 +281,12 @@ def test_the_number_of_groups_is_found(n_groups: int, coefficient: float) -> Non
     assert search_coefficient(features, 8) == coefficient
 
 
+@pytest.mark.parametrize("value", [1.0, math.nan, math.inf])
+def test_a_search_among_features_that_say_nothing(value: float) -> None:
+    """t-SNE of equal rows has killed the interpreter."""
+    assert search_coefficient(torch.full((20, 8), value), 4) == 1.0
+
+
 def test_the_search_repeats() -> None:
     features = unit(0, 60, 8).float()
     assert search_coefficient(features, 4) == search_coefficient(features, 4)

@@ -232,7 +232,23 @@ def test_a_backbone_without_a_middle_is_refused() -> None:
     net = nn.Linear(2, 2)
     with pytest.raises(UserError) as error:
         SPA(SPAConfig(), Backbone(net, ""), SIZES)
-    assert str(error.value) == "backbone is 'Linear'; allowed: small_cnn or a resnet."
+    assert (
+        str(error.value)
+        == "backbone is 'Linear'; allowed: small_cnn or a resnet, without --frozen."
+    )
+
+
+def test_a_frozen_backbone_is_refused_before_anything_is_embedded() -> None:
+    with pytest.raises(UserError, match=r"backbone is 'SmallCNN'; allowed: .*without --frozen"):
+        build("spa", dataclasses.replace(SIZES, frozen=True))
+
+
+def test_neighbours_of_the_base_are_filled() -> None:
+    method = make(base_set="neighbours=3").eval()
+    assert not method.base.neighbours.rows.any()
+    with torch.no_grad():
+        method.settle(Look(method))
+    assert method.base.neighbours.rows.any(1).all()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from PIL import Image
 from torch import Tensor
 
 from tests.methods.toys import SIZES, build, noise, train, verdicts
+from tests.tasks import Task
+from unida.adaptation import run_adaptation
 from unida.config import from_mapping
 from unida.errors import UserError
 from unida.losses import pseudo_labels, sinkhorn, unbalanced_transport
@@ -251,6 +253,9 @@ def test_statistics_are_applied_once_or_as_released() -> None:
     once, twice = (build("uniot", normalise_twice=flag).eval() for flag in (False, True))
     shifted = (images - once.backbone.mean) / once.backbone.std
     torch.testing.assert_close(twice.predict(images).features, once.predict(shifted).features)
+    embedded = once.backbone(images)  # which has been normalised
+    same = (method.predict(embedded).features for method in (once, twice))
+    torch.testing.assert_close(*same)
 
 
 # --- the verdict
@@ -381,3 +386,10 @@ def test_a_bad_setting_is_one_sentence(settings: dict[str, object], sentence: st
     with pytest.raises(UserError) as error:
         from_mapping(UniOTConfig, settings, "uniot")
     assert str(error.value) == sentence
+
+
+def test_held_out_images_say_nothing_about_scores_among_others(digits: Task, out: Path) -> None:
+    config = digits.config(out, method="uniot", steps=2, holdout=0.2, reject="source")
+    model = run_adaptation(config)
+    assert model.known == ()
+    assert model.rule().note.startswith("no scores of held-out source images are at hand")

@@ -1,4 +1,4 @@
-"""Pure functions: tensors in, a scalar tensor out; no config, no module."""
+"""Losses, and what they are made of: tensors in, tensors out; no config, no module, no state."""
 
 from unida.losses.all_in_one import all_in_one
 from unida.losses.clusters import kmeans

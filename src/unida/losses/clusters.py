@@ -1,7 +1,7 @@
 """K-means where the rows are: on the CPU or on the GPU, with the same draws.
 
-The releases that need one (DCC, GLC) call scikit-learn's, which is for the CPU alone; from the same
-centres both arrive at the same clusters.
+The releases that need one call scikit-learn's (DCC), which is for the CPU alone, or faiss's (GLC);
+from the same centres scikit-learn's arrives at the same clusters.
 
 Letters in shapes: M rows of width D, K centres, R restarts, T candidates for the next centre.
 """

@@ -60,7 +60,6 @@ def soft_contrastive(
     bandwidth_z: float = 0.3,
     sharpness: float = 6.0,
     balance: bool = True,
-    by_mass: bool = False,
     sigma_y: float = 10.0,
     near_rate: float = 1e4,
 ) -> Tensor:
@@ -78,8 +77,7 @@ def soft_contrastive(
       `b + bᵀ − b∘bᵀ`; mean over all (2B)² entries; gradient through P. No α.
     * `scaled`: the same idea, well posed. Unit vectors, squared distances of y in units of a
       sixth of the batch's mean over negatives, of z in units of `bandwidth_z`, kernels of height
-      1, P detached and capped at 1, positives and negatives averaged apart and added; or
-      (`by_mass`) what pulls, P ln Q, and what pushes, (1 − P) ln(1 − Q), each over its weights.
+      1, P detached and capped at 1, positives and negatives averaged apart and added.
 
     Args:
         y: (2B, D), backbone features, `[view 0; view 1]`.
@@ -91,8 +89,6 @@ def soft_contrastive(
         bandwidth_z: unit of squared distances of z (`scaled`).
         sharpness: what the mean distance is divided by for that, here called a sixth (`scaled`).
         balance: average positives and negatives apart (`scaled`); else all pairs together.
-        by_mass: average what pulls and what pushes apart, whichever pairs they come from: the few
-            alike pairs then weigh as much as the many others (`scaled`; `balance` has no say).
         sigma_y: divisor of squared distances of y (`released`).
         near_rate: how much nearer than the nearest neighbour a second view counts (`released`).
 
@@ -108,7 +104,7 @@ def soft_contrastive(
         return _released(y, z, sigma_y, near_rate)
     if form == "scaled":
         bandwidths = (bandwidth_y, bandwidth_z, sharpness)
-        return _scaled(y, z, alpha, unit, bandwidths, balance, by_mass)
+        return _scaled(y, z, alpha, unit, bandwidths, balance)
     raise ValueError(f"form is {form!r}; allowed: paper, released, scaled")
 
 
@@ -145,7 +141,6 @@ def _scaled(
     unit: bool,
     bandwidths: tuple[float | None, float, float],
     balance: bool,
-    by_mass: bool,
 ) -> Tensor:
     positive, negative = _pairs(y.shape[0], y.device)
     bandwidth_y, bandwidth_z, sharpness = bandwidths
@@ -162,13 +157,8 @@ def _scaled(
     p = t_kernel(d2_y / unit_y, NU_Y, "unit") * (1 + (math.exp(alpha) - 1) * positive.to(y.dtype))
     p = p.clamp_max(1)
     q = t_kernel(squared_distances(z, z) / bandwidth_z, NU_Z, "unit").clamp(1e-6, 1 - 1e-6)
-    pull, push = -p * q.log(), -(1 - p) * torch.log1p(-q)
-    if by_mass:
-        pairs = positive | negative
-        mass = (p * pairs).sum()
-        pulls, pushes = (pull * pairs).sum(), (push * pairs).sum()
-        return pulls / mass.clamp_min(1e-12) + pushes / (pairs.sum() - mass).clamp_min(1e-12)
-    on_positives, on_negatives = (((pull + push) * kind).sum() for kind in (positive, negative))
+    loss = -(p * q.log() + (1 - p) * torch.log1p(-q))
+    on_positives, on_negatives = ((loss * kind).sum() for kind in (positive, negative))
     if balance:
         return on_positives / n_positive + on_negatives / n_negative
     return (on_positives + on_negatives) / (n_positive + n_negative)

@@ -4,6 +4,8 @@ Letters in shapes: N target images, B of them in a batch, C known classes, D fea
 are of unit length.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from sklearn.cluster import KMeans
@@ -151,10 +153,14 @@ def search_coefficient(features: Tensor, n_classes: int) -> float:
         n_classes: C.
 
     Returns:
-        One of `COEFFICIENTS`; 1 where no number of clusters has a positive silhouette.
+        One of `COEFFICIENTS`; 1 where no number of clusters has a positive silhouette, or all
+        features are alike or some not finite.
     """
     n = len(features)
     best, chosen = 0.0, 1.0
+    spread = (features - features.mean(0)).abs().max()
+    if not 0 < spread < math.inf:
+        return chosen
     with threadpool_limits(1):  # threads add up in any order: bits would differ
         plane = TSNE(init="pca", perplexity=min(30.0, n / 4), random_state=0).fit_transform(
             features.numpy(force=True)

@@ -16,8 +16,8 @@ Where paper and released code differ, or something had to be chosen, and what is
 * λ_psd: 0.3 for Office and VisDA, 1.5 for OfficeHome and DomainNet in the code; default 0.3.
 * C_t: searched once, when the second stage begins, on `search` random images at most (the code
   takes all, or a random third of the large sets).
-* k-means: scikit-learn's instead of faiss's, on 256 images a centre at most, as faiss does it, and
-  on 20,000 at most; of more a random part is looked at.
+* k-means: our own instead of faiss's (in the search scikit-learn's), on 256 images a centre at
+  most, as faiss does it, and on 20,000 at most; of more a random part is looked at.
 * Few images or few classes: the code breaks with C · coefficient below 2 or above N; here both
   are kept in bounds.
 * Model: that of the last step; the code reports the best epoch by target labels.
@@ -85,7 +85,7 @@ class GLCConfig:
         require(0 < self.target_lr <= 100, "target_lr", self.target_lr, "more than 0, at most 100")
         require(self.k is None or self.k >= 1, "k", self.k, "none, or 1 or more")
         require_range(self, 10, 20_000, "search")
-        require_range(self, 1, 16384, "width")
+        require_range(self, 2, 16384, "width")
 
 
 class GLC(Method):

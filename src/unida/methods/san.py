@@ -8,9 +8,9 @@ Where paper and released code differ, and what is the default here:
 * SCL: the printed kernel is flat on real features, and so is the released one; default `scaled`,
   the same idea well posed (see `unida.losses.soft_contrastive`).
 * Third term of L_AIO: printed ln(c^y − max c̃), released a bounded log-sigmoid; see `third`.
-* Target entropy: only in the released code; see `entropy`.
-* Head: the paper's is linear on z; the released one hashes z first; see `head`.
-* Without AIO: a row of the paper's ablation, not in the released code; see `classifier`.
+* Target entropy: in the released code only. Without AIO (`classifier`): in the paper's ablation.
+* Head: left open in the paper (here linear on z); the released one hashes z first, by rows set back
+  to unit length at every step, which here may grow; see `head`.
 * H: the released code has it four times as wide and 100 times slower; see `projection_lr`.
 * Neighbours, anchors: in neither. SCL trains alike images to be together; verdicts use that, too.
 * Batch norm sees one domain at a time, in both; here, with weights, it keeps their statistics.

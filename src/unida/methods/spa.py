@@ -3,16 +3,14 @@
 Kundu et al., "Subsidiary Prototype Alignment for Universal Domain Adaptation", NeurIPS 2022.
 
 No code was at hand, and of the paper only its idea: word prototypes for mid-level features, sparse
-assignments to them, a word histogram of an image that takes part in its classification, and a
-closed-set pretext task on histograms that aligns both domains. All numbers and exact forms are this
-file's, and its results are no reproduction of the paper's. Chosen here:
+assignments to them, a word histogram that takes part in the classification, and a pretext task on
+histograms. Forms and numbers are this file's, so results are no reproduction. Chosen here:
 
 * The map is the one after stage 3 of a ResNet (before the linear layer of `small_cnn`). Locations
-  and words have unit length, so logits are cosines over τ and no long feature decides alone.
-* Words start as k-means centres of both domains' locations (ten a word, from as many images of
-  each at most). Sparse assignments would do with few words; `lam_m` asks a batch to use all.
-* The histogram, times K_w so that an even one is all ones, goes through a linear layer and batch
-  norm and stands `beside` the pooled features or `instead` of them (`use`).
+  and words have unit length. Words start as k-means centres of both domains' locations (ten a word,
+  from as many images of each at most); `lam_m` asks a batch to use all of them.
+* The histogram, times K_w so that an even one is all ones, goes through a `Neck` and stands
+  `beside` the pooled features or `instead` of them (`use`).
 * Pretext: how many images, 1 to G, a mosaic of 3 × 3 pieces is made of. Mosaics leave the running
   averages of batch norm alone: nobody will be asked about a mosaic.
 * The base method is as it is by itself, decision included; `base_set` has its settings.
@@ -115,20 +113,20 @@ class SPA(Method):
 
     def __init__(self, config: SPAConfig, backbone: Backbone, sizes: Sizes) -> None:
         channels = getattr(backbone.net, "middle_features", 0)
-        require(channels > 0, "backbone", type(backbone.net).__name__, "small_cnn or a resnet")
+        fits, allowed = channels > 0 and not sizes.frozen, "small_cnn or a resnet, without --frozen"
+        require(fits, "backbone", type(backbone.net).__name__, allowed)
         beside = backbone.out_features if config.use == "beside" else 0
         sight = _Sight(backbone, self.features, beside + config.width)
         super().__init__(config, sight, sizes)
         self.words = nn.Parameter(F.normalize(torch.randn(config.words, channels)))
         self.project = Neck(config.words, config.width)
         self.pretext = nn.Linear(config.words, config.g_max)
-        self.base = BASES[config.base](config.of_base(), sight, sizes)
-        del self.base.backbone  # shared, not owned, or the state would hold it twice
-        object.__setattr__(self.base, "backbone", sight)
-        self.source_views = self.base.source_views
-        self.target_views = self.base.target_views or (WEAK,)
-        self.refresh_every = self.base.refresh_every or sizes.steps
-        self.training_only = tuple(f"base.{name}" for name in self.base.training_only)
+        self.base = base = BASES[config.base](config.of_base(), sight, sizes)
+        del base.backbone  # shared, not owned, or the state would hold it twice
+        object.__setattr__(base, "backbone", sight)
+        self.source_views, self.target_views = base.source_views, base.target_views or (WEAK,)
+        self.refresh_every = base.refresh_every or sizes.steps
+        self.training_only = tuple(f"base.{name}" for name in base.training_only)
         self._seen: list[Tensor] = []  # word logits of the images the base looked at
 
     def features(self, images: Tensor) -> Tensor:
@@ -159,8 +157,8 @@ class SPA(Method):
 
     def _pretext(self, images: Tensor) -> Tensor:
         """Cross-entropy of the number g of images in a mosaic, from its histogram."""
-        g, owners, places = draw_mosaics(len(images), self.config.g_max)
         norms = [m for m in self.backbone.modules() if isinstance(m, nn.BatchNorm2d)]
+        g, owners, places = draw_mosaics(len(images), self.config.g_max)
         for norm in norms:
             norm.track_running_stats = False
         _, h = self._read(self.backbone.middle(make_mosaics(images, owners, places)))
@@ -169,8 +167,10 @@ class SPA(Method):
         return F.cross_entropy(self.pretext(h), torch.as_tensor(g - 1, device=h.device))
 
     def predict(self, images: Tensor) -> Outputs:
-        """The base method's verdict."""
         return self.base.predict(images)
+
+    def settle(self, look: Look) -> None:
+        self.base.settle(look)
 
     def refresh(self, look: Look, step: int) -> None:
         """Finds the words before the first step, then whatever the base method looks for."""

@@ -10,7 +10,8 @@ Where paper and released code differ, and what is the default here:
   batch are equal the released code has 0/0, here they are ones.
 * Gradient reversal: its coefficient rises over 10,000 calls in the released code, two calls a
   step; `ramp` is that length as a share of the run (5,000 of Office-31's 20,000 steps).
-* The released code keeps the first batch norm of the ResNet in evaluation mode; here all train.
+* The released code keeps the first batch norm of the ResNet in evaluation mode; here all train,
+  or, with weights, none (`--batch-norm`).
 * An image with w^t = w0 exactly is unknown here and known in the released code.
 """
 

@@ -127,7 +127,7 @@ class UniOT(Method):
 
     def _embed(self, images: Tensor) -> Tensor:
         """v̂, of unit length."""
-        if self.config.normalise_twice:
+        if self.config.normalise_twice and images.ndim == 4:
             images = (images - self.backbone.mean) / self.backbone.std
         return F.normalize(self.projection(self.backbone(images)))
 

@@ -184,7 +184,8 @@ def _trained_before(name: str, path: Path) -> Backbone | None:
         return None
     values = json.loads(remarks["unida"])
     spec = values["backbone"]
-    require(name == json.loads(spec)["name"], "backbone", name, f"that of {path}")
+    own_name = json.loads(spec)["name"]
+    require(name == own_name, "backbone", name, f"{own_name}, that of {path}")
     backbone, start = rebuild_backbone(spec), "backbone."
     own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
     load_strictly(backbone, own, str(path))

@@ -68,7 +68,7 @@ class AllInOne(nn.Module):
         features: of z.
         n_classes: K.
         hashed: the released code's form, unit rows at temperature 0.05 and a sigmoid before the
-            linear layer; otherwise linear on z, as in the paper.
+            linear layer; otherwise linear on z, the plainest reading of the paper.
     """
 
     def __init__(self, features: int, n_classes: int, hashed: bool = False) -> None:
