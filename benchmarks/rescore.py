@@ -4,7 +4,8 @@
 
 RESULTS are folders of `unida bench`, whose result.json files are written anew. No model is needed:
 such a rule sees the target's scores and nothing else, and what no threshold has a say in stays as
-it was. `made_with` then names the commit of the rules beside that of the run.
+it was, but for an oracle of other rules, which goes. `made_with` then names the commit of the rules
+beside that of the run.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import numpy as np
 
 from unida.assess import Ranking, compare
 from unida.bench.arrays import Arrays, read_arrays
-from unida.bench.results import Result, from_json, to_json
+from unida.bench.results import Result, from_json, gather, to_json
 from unida.bench.scoring import commit_of_code, under_rules
 from unida.reject import fit_rules
 from unida.runs import write_text
@@ -34,6 +35,7 @@ def rescore(result: Result, arrays: Arrays) -> Result:
         result,
         rules=result.rules | under_rules(found, ranking, rules, (known, shared)),
         made_with=result.made_with | {"rules": commit_of_code()},
+        oracle={},  # of the rules before
     )
 
 
@@ -45,6 +47,7 @@ def main(argv: list[str] | None = None) -> None:
         for file in files:
             result = rescore(from_json(file.read_text(), str(file)), read_arrays(file.parent))
             write_text(file, to_json(result) + "\n")
+        gather(place)
         print(f"{place}: {len(files)} results")
 
 

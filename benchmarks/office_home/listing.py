@@ -53,6 +53,11 @@ def name(result: Result) -> str:
     return " ".join([result.method, *(f"{k}={v}" for k, v in other.items())])
 
 
+def task(result: Result) -> str:
+    setting = "" if result.setting == "unda" else f" ({result.setting})"
+    return f"{result.source} → {result.target}{setting}"
+
+
 def is_set(name: str, value: object) -> bool:
     return value not in (None, USUAL.get(name))
 
@@ -72,7 +77,7 @@ def main() -> None:
     table: dict[Row, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for file in filter(is_of_bench, args.files):
         for r in read_results(file):
-            cells = table[(name(r), network(r), r.options["steps"])][f"{r.source} → {r.target}"]
+            cells = table[(name(r), network(r), r.options["steps"])][task(r)]
             cells[:] = [c for c in cells if c.seed != r.seed] + [r]  # run twice: the later one
     tasks = sorted({task for cells in table.values() for task in cells})
     print(f"| method | network | steps | {' | '.join(tasks)} |")

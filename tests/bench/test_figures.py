@@ -268,7 +268,7 @@ def test_other_steps_are_another_figure(tmp_path: Path) -> None:
     file.write_text("".join(to_json(result) + "\n" for result in results))
     run_figure(Figure(file, kinds=("noise",)))
     names = {path.stem for path in (tmp_path / "figures").iterdir()}
-    assert names == {"noise-office-unda-resnet50-100", "noise-office-unda-resnet50-200"}
+    assert names == {"noise-office-unda-steps_100", "noise-office-unda-steps_200"}
 
 
 def test_curves_are_means_over_seeds_of_every_loss(bench: Path) -> None:

@@ -117,7 +117,7 @@ def test_one_seed_has_no_deviation_and_the_footer_says_so() -> None:
 def test_the_footer_says_what_was_run() -> None:
     text = notes(paper_table(office()))
     for piece in (
-        "Last step; target labels used for scoring only.",
+        "Last step; in a run, target labels are used for scoring only.",
         "10 shared / 10 source-private / 11 target-private",
         "steps 2000", "batch 36", "backbone resnet50", "weights resnet50.safetensors",
         "precision bf16", "Seeds: 0, 1, 2", "commit abc123", "torch 2.11", "office-31",
@@ -490,6 +490,24 @@ def test_tasks_that_settings_were_chosen_on_are_marked_and_left_out_of_an_averag
     mean = sum(held_out) / len(held_out)
     assert float(cells["Avg held out"].split(" ")[0]) == pytest.approx(mean, abs=0.06)
     assert "‡ Settings were chosen with this task's target labels" in printed
+    run_table(TableCommand(tmp_path, format="csv"))
+    assert '"Avg held out"' in capsys.readouterr().out
+    run_table(TableCommand(tmp_path, full=True))
+    rows = [line for line in capsys.readouterr().out.splitlines() if line[:1] == "|"][2:]
+    assert {"‡" in row for row in rows} == {True, False}
+
+
+def test_where_settings_were_chosen_on_every_task_nothing_is_held_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = office()
+    write(tmp_path, runs)
+    tasks = sorted({(r.source, r.target) for r in runs})
+    (tmp_path / "notes.toml").write_text(f"searched = {[list(task) for task in tasks]}")
+    run_table(TableCommand(tmp_path))
+    header, _, row = (line.split("|") for line in capsys.readouterr().out.splitlines()[2:5])
+    cells = dict(zip((name.strip() for name in header), row, strict=True))
+    assert cells["Avg held out"].strip() == "–"
 
 
 def test_all_formats_want_a_folder(tmp_path: Path) -> None:

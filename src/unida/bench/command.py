@@ -66,7 +66,7 @@ class Bench:
     on: Literal["local", "ray"] = "local"
     """Processes of this machine, or tasks of a Ray cluster."""
     at_once: int | None = None
-    """Processes at a time on this machine; by default one for every 4 cores."""
+    """Processes at a time on this machine; by default one for every 4 cores, or one on a GPU."""
     in_a_row: int = 1
     """Runs of one process, one after the other; more than one spares short runs its start."""
     address: str = "auto"
@@ -161,8 +161,7 @@ def _digits(given: Bench, folder: ResultsFolder) -> Path:
 
 
 def _at_once() -> int:
-    cores = os.cpu_count() or 1
-    return max(1, cores // (2 if torch.cuda.is_available() else 4))
+    return 1 if torch.cuda.is_available() else max(1, (os.cpu_count() or 1) // 4)
 
 
 @contextmanager

@@ -67,8 +67,8 @@ class Result:
             class on known images).
         oracle: found with target labels, for reference only, and only if asked for: `h` at the
             best step and that `step`, by rule.
-        seconds: of training and scoring.
-        parameters: numbers that are trained.
+        seconds: of training.
+        parameters: numbers in the model, the backbone's among them.
         made_with: versions, commit, device, weights.
     """
 

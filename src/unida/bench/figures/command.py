@@ -26,6 +26,7 @@ from unida.bench.figures import looks, plots, sheets
 from unida.bench.figures.picking import Choice, Run
 from unida.bench.figures.sheets import Sheet
 from unida.bench.results import Result, from_json
+from unida.bench.tables.groups import traits
 from unida.console import say
 from unida.errors import UserError, require, shorten
 from unida.runs import write_file, write_text
@@ -170,15 +171,15 @@ def _filtered(runs: list[Run], given: Figure) -> list[Run]:
 
 def _groups(runs: list[Run]) -> dict[str, list[Run]]:
     """Runs that may be compared, under a name that is no longer than it needs to be."""
-    groups: dict[tuple[str, ...], list[Run]] = defaultdict(list)
+    groups: dict[tuple[str, str, frozenset[tuple[str, str]]], list[Run]] = defaultdict(list)
     for run in runs:
-        options = run.result.options
-        network = (str(options.get("backbone")), str(options.get("steps")))
-        groups[run.result.data, run.result.setting, *network].append(run)
-    heads = [_slug(*key[:2]) for key in groups]
+        how = frozenset(traits(run.result).items())
+        groups[run.result.data, run.result.setting, how].append(run)
     named: dict[str, list[Run]] = {}
-    for key, alike in sorted(groups.items()):
-        name = _slug(*key[:2]) if heads.count(_slug(*key[:2])) == 1 else _slug(*key)
+    for (data, setting, how), alike in groups.items():
+        shared = frozenset.intersection(*(k[2] for k in groups if k[:2] == (data, setting)))
+        apart = (f"{trait}={value}" for trait, value in sorted(how - shared))
+        name = _slug(data, setting, *apart)
         while name in named:  # two names that differ only in signs a file name must not have
             name += "+"
         named[name] = alike

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from unida.bench.tables import footers
-from unida.bench.tables.groups import Group, Line
+from unida.bench.tables.groups import Group, Line, Pairs
 from unida.bench.tables.measures import (
     METRICS,
     RANKING,
@@ -30,13 +30,16 @@ class _Column:
     usual: int
 
 
-def ablation_table(groups: list[Group], *, metric: str = "h", rule: str = "both") -> Table | None:
+def ablation_table(
+    groups: list[Group], *, metric: str = "h", rule: str = "both", searched: Pairs = frozenset()
+) -> Table | None:
     """Variants of SAN down, data sets across; None where no variant was run.
 
     Args:
         groups: of one setting.
         metric: the score shown.
         rule: a reject rule, or `both` for all that were recorded.
+        searched: tasks whose target labels chose settings; they are named under the table.
     """
     columns = [column for group in groups if (column := _column(group, metric))]
     if not columns:
@@ -55,7 +58,7 @@ def ablation_table(groups: list[Group], *, metric: str = "h", rule: str = "both"
         columns=tuple(headers),
         labels=2,
         rows=tuple(rows),
-        notes=tuple(_notes(columns, metric, rows)),
+        notes=tuple(_notes(columns, metric, rows, searched)),
         records=tuple(records),
     )
 
@@ -121,13 +124,17 @@ def _published_records(column: _Column) -> list[Record]:
     ]
 
 
-def _notes(columns: list[_Column], metric: str, rows: list[tuple[str, ...]]) -> list[str]:
+def _notes(
+    columns: list[_Column], metric: str, rows: list[tuple[str, ...]], searched: Pairs
+) -> list[str]:
     lines = [line for column in columns for line in column.lines]
     notes = [footers.how_measured(f"{METRICS[metric]} in %", lines)]
     for column in columns:
         notes += footers.footer(column.group, column.lines)
         notes += footers.incomplete(column.lines, column.group.tasks)
         notes += footers.other_counts(rows, column.usual)
+        if marked := sorted(column.group.among(searched)):
+            notes.append(f"Settings were chosen with target labels of {', '.join(marked)}.")
     printed = [c.group.data.key for c in columns if c.published and c.group.data]
     if printed:
         ablation = paper().ablation

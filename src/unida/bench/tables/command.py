@@ -12,7 +12,7 @@ import tyro
 from unida.bench.results import Result, read_results
 from unida.bench.tables.ablation import ablation_table
 from unida.bench.tables.full import full_table
-from unida.bench.tables.groups import group_results
+from unida.bench.tables.groups import Pairs, group_results
 from unida.bench.tables.paper_style import PaperStyle, paper_table
 from unida.bench.tables.render import Table, to_csv, to_latex, to_markdown
 from unida.console import say
@@ -25,7 +25,6 @@ __all__ = [
     "TableCommand",
     "ablation_table",
     "full_table",
-    "full_tables",
     "paper_table",
     "paper_tables",
     "run_table",
@@ -80,7 +79,16 @@ def run_table(given: TableCommand) -> None:
     results = read_results(given.results)
     notes = read_notes(given.results)
     if given.full:
-        tables = full_tables(results, rule=given.rule, oracle=given.oracle, notes=notes.by_entry)
+        tables = [
+            full_table(
+                group.results,
+                rule=given.rule,
+                oracle=given.oracle,
+                notes=notes.by_entry,
+                searched=notes.searched,
+            )
+            for group in group_results(results)
+        ]
     else:
         style = PaperStyle(given.metric, given.rule, given.oracle, given.published, notes.searched)
         tables = paper_tables(results, style)
@@ -109,21 +117,11 @@ def paper_tables(results: list[Result], style: PaperStyle | None = None) -> list
     tables = [paper_table(group.results, style) for group in groups]
     for setting in dict.fromkeys(result.setting for result in results):
         of_setting = [group for group in groups if group.results[0].setting == setting]
-        ablation = ablation_table(of_setting, metric=style.metric, rule=style.rule)
+        ablation = ablation_table(
+            of_setting, metric=style.metric, rule=style.rule, searched=style.searched
+        )
         tables += [ablation] if ablation else []
     return tables
-
-
-def full_tables(
-    results: list[Result],
-    *,
-    rule: str = "both",
-    oracle: bool = False,
-    notes: dict[str, str] | None = None,
-) -> list[Table]:
-    """A full table for every data set and setting."""
-    groups = group_results(results)
-    return [full_table(g.results, rule=rule, oracle=oracle, notes=notes) for g in groups]
 
 
 @dataclass(frozen=True)
@@ -132,11 +130,11 @@ class Notes:
 
     Attributes:
         by_entry: explanations of rows.
-        searched: tasks, as (source, target), whose target labels chose settings.
+        searched: tasks whose target labels chose settings.
     """
 
     by_entry: dict[str, str] = field(default_factory=dict)
-    searched: frozenset[tuple[str, str]] = frozenset()
+    searched: Pairs = frozenset()
 
 
 def read_notes(results: Path) -> Notes:

@@ -11,10 +11,7 @@ SHOWN_OPTIONS = ("steps", "batch", "image_size", "lr", "backbone", "weights", "p
 SHOWN_IF_SET = ("frozen", "backbone_lr", "batch_norm")
 COLLAPSED = 0.2
 """A mean H below this, under the method's own rule, needs an explanation."""
-SEARCHED = (
-    "‡ Settings were chosen with this task's target labels; 'Avg held out' is the average over the "
-    "other tasks."
-)
+SEARCHED = "‡ Settings were chosen with this task's target labels"
 ORACLE = (
     "oracle: H of the best checkpoint as chosen by target labels; for reference only, no such "
     "choice can be made in practice."
@@ -39,7 +36,7 @@ def how_measured(what: str, lines: list[Line]) -> str:
     counts = {len(seeds) for line in lines for seeds in line.runs.values()}
     spread = "mean ± sample standard deviation over seeds"
     spread = "one seed, so without a deviation" if counts == {1} else spread
-    return f"Last step; target labels used for scoring only. {what}, {spread}."
+    return f"Last step; in a run, target labels are used for scoring only. {what}, {spread}."
 
 
 def usual_count(lines: list[Line]) -> int:

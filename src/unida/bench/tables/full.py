@@ -2,7 +2,7 @@
 
 from unida.bench.results import Result
 from unida.bench.tables import footers
-from unida.bench.tables.groups import Line, one_group, stat
+from unida.bench.tables.groups import Line, Pairs, one_group, stat
 from unida.bench.tables.measures import (
     METRICS,
     in_percent,
@@ -24,6 +24,7 @@ def full_table(
     rule: str = "both",
     oracle: bool = False,
     notes: dict[str, str] | None = None,
+    searched: Pairs = frozenset(),
 ) -> Table:
     """A row for every task, entry and rule, with all scores, time and size.
 
@@ -32,20 +33,22 @@ def full_table(
         rule: a reject rule, or `both` for all that were recorded.
         oracle: adds the H of the best step by target labels.
         notes: by entry, what a reader should know of it.
+        searched: tasks whose target labels chose settings; they are marked.
     """
     group = one_group(results)
-    usual = footers.usual_count(group.lines)
+    usual, marked = footers.usual_count(group.lines), group.among(searched)
     rows, records = [], []
     for task in group.shown:
         for line, name in pairs(group.lines, rule, "h"):
             if task in line.runs:
-                row, more = _full_row(line, task, name, usual, oracle)
-                rows.append(row)
+                cells, more = _full_row(line, task, name, usual, oracle)
+                rows.append((f"{task}‡" if task in marked else task, *cells))
                 records += more
     scores = (METRICS[metric] for metric in FULL_SCORES)
     columns = ("task", "method", "rule", *scores, *(["H oracle"] if oracle else []))
     under = [footers.how_measured("Scores in %", group.lines)]
     under += footers.footer(group, group.lines) + footers.other_counts(rows, usual)
+    under += [f"{footers.SEARCHED}."] if marked else []
     under += [footers.ORACLE] if oracle else []
     under += footers.explanations(group.lines, notes or {})
     return Table(
@@ -61,7 +64,7 @@ def full_table(
 def _full_row(
     line: Line, task: str, rule: str, usual: int, oracle: bool
 ) -> tuple[tuple[str, ...], list[Record]]:
-    cells, records = [task, line.label, rule_in_words(line.runs[task].values(), rule)], []
+    cells, records = [line.label, rule_in_words(line.runs[task].values(), rule)], []
     for metric in FULL_SCORES:
         cell = task_stat(line, task, metric_of(metric, rule))
         cells.append(in_percent(cell, usual))

@@ -35,6 +35,10 @@ ORDER = (
 """The paper's order of methods, with those it does not have by year; the rest comes after."""
 
 
+Pairs = frozenset[tuple[str, str]]
+"""Tasks, as (source, target)."""
+
+
 @dataclass(frozen=True)
 class Stat:
     """Mean and sample standard deviation over `n` seeds; one seed has no deviation."""
@@ -107,6 +111,16 @@ class Group:
     data: PaperData | None
     table: PublishedTable | None
     classes: Classes
+
+    def among(self, pairs: Pairs) -> set[str]:
+        """Those of the tasks shown that are pairs of these domains."""
+        by_task = (
+            (task, run)
+            for line in self.lines
+            for task, runs in line.runs.items()
+            for run in runs.values()
+        )
+        return {task for task, run in by_task if (run.source, run.target) in pairs}
 
     @property
     def title(self) -> str:

@@ -57,13 +57,13 @@ def task_stat(line: Line, task: str, measure: Measure) -> Stat | None:
 
 
 def average(line: Line, tasks: list[str], measure: Measure) -> Stat | None:
-    """The mean over tasks of their means; None unless every task has one.
+    """The mean over tasks of their means; None unless every task has one, or where there is none.
 
     The deviation is that of the average over tasks, from seed to seed, among seeds with all tasks.
     """
     cells = [task_stat(line, task, measure) for task in tasks]
     means = [cell.mean for cell in cells if cell]
-    if len(means) < len(tasks):
+    if not tasks or len(means) < len(tasks):
         return None
     by_seed: dict[int, list[float]] = {}
     for task in tasks:

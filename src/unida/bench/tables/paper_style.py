@@ -74,12 +74,7 @@ class _Builder:
         self.printed = group.table if style.metric == "h" else None
         self.per_task = style.published and self.printed is not None
         self.many = len(group.tasks) > 1
-        self.searched = {
-            task
-            for line in group.lines
-            for task, runs in line.runs.items()
-            if any((run.source, run.target) in style.searched for run in runs.values())
-        }
+        self.searched = group.among(style.searched)
         self.records: list[Record] = []
 
     def table(self) -> Table:
@@ -130,7 +125,10 @@ class _Builder:
                 self.records.append(record(line, "Avg", rule, self.metric, mean))
         if self.searched:
             held_out = [task for task in self.group.tasks if task not in self.searched]
-            cells.append(in_percent(average(line, held_out, measure), self.usual))
+            mean = average(line, held_out, measure)
+            cells.append(in_percent(mean, self.usual))
+            if mean:
+                self.records.append(record(line, "Avg held out", rule, self.metric, mean))
         if self.printed and (self.many or not self.per_task):
             cells.append(row.get("Avg", "–"))
         return (*cells, self._oracle(line, rule)) if self.oracle else tuple(cells)
@@ -177,7 +175,7 @@ class _Builder:
         yield from footers.other_counts(rows, self.usual)
         yield from footers.incomplete(lines, self.group.tasks)
         if self.searched:
-            yield footers.SEARCHED
+            yield f"{footers.SEARCHED}; 'Avg held out' is the average over the other tasks."
         if self.oracle:
             is_there = any(run.oracle for line in lines for run in line.all_runs())
             yield footers.ORACLE if is_there else NO_ORACLE

@@ -130,6 +130,7 @@ _LATEX = {
     "±": r"$\pm$",
     "→": r"$\rightarrow$",
     "†": r"$\dagger$",
+    "‡": r"$\ddagger$",
     "–": "--",
     "…": r"\ldots{}",
 } | {sign: f"\\{sign}" for sign in "&%$#_{}"}

@@ -31,9 +31,9 @@ OPTIONS = (
 
 PAPERS_GRID: dict[str, tuple[str, ...]] = {
     # SAN※: the paper searches λ, β and α and prints no values. β as in the released sweeps
-    # (called alpha there), α over its range; λ around what the well-posed loss works with, as the
-    # released λ multiplies another mean.
-    "san": ("lam=0.3,0.6,1", "beta=0.5,0.7,0.9", "alpha=0,0.5,1"),
+    # (called alpha there), α over its range; λ around the defaults with and without weights, as
+    # the released λ multiplies another mean.
+    "san": ("lam=0.3,1,3", "beta=0.5,0.7,0.9", "alpha=0,0.5,1"),
 }
 """What is searched where nothing is said, by method."""
 
