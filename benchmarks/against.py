@@ -91,6 +91,11 @@ def steps_per_second(
             f"match {pattern!r}. Its last lines:\n  {shown}"
         )
     (first, begin), (last, end) = seen[0], seen[-1]
+    if begin == end:
+        sys.exit(
+            f"{shlex.join(command)}\nprinted its steps from {args.warm_up} to {last} all at once, "
+            "so they cannot be timed: let it flush its output, or give more --steps."
+        )
     return (last - first) / (end - begin)
 
 

@@ -9,7 +9,6 @@ import dataclasses
 import json
 import os
 import platform
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -172,11 +171,6 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
     work()
     synchronise(device)
     return time.perf_counter() - begin
-
-
-def median_seconds(work: Callable[[], object], device: torch.device, repeats: int) -> float:
-    """The median of several runs."""
-    return statistics.median(seconds(work, device) for _ in range(repeats))
 
 
 def memory() -> dict[str, float]:
