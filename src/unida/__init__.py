@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from unida.estimator import UniversalAdapter
     from unida.model import load
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # pyproject.toml reads it here
 __all__ = ["UniversalAdapter", "__version__", "adapt", "load"]
 
 

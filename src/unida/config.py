@@ -133,6 +133,21 @@ class RunConfig:
         return round(self.image_size * 8 / 7)
 
 
+def to_arguments(config: RunConfig) -> list[str]:
+    """Of the `unida adapt` that makes this run again: whatever is not as by default."""
+    words = []
+    for field in dataclasses.fields(RunConfig):
+        value = getattr(config, field.name)
+        flag = "set" if field.name == "settings" else field.name.replace("_", "-")
+        if value == field.default:
+            continue
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", *map(str, value if isinstance(value, tuple) else (value,))]
+    return words
+
+
 def from_mapping(cls: type[C], values: Mapping[str, Any], where: str) -> C:
     """Builds a config from plain values; text is parsed to the field's type.
 

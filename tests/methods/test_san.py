@@ -252,7 +252,7 @@ def test_z_and_the_hidden_layer_are_as_wide_as_asked(
 def test_z_is_no_wider_than_512_unless_asked_for() -> None:
     wide = build_backbone("resnet50", "none")
     assert wide.out_features == 2048
-    for given, width in (({}, 512), ({"width": 700}, 700)):
+    for given, width in (({}, 512), ({"width": 700}, 700), ({"width": 0}, 2048)):
         method = SAN(from_mapping(SANConfig, given, "san"), wide, SIZES)
         assert method.projection.out_features == width
 
@@ -311,7 +311,7 @@ FORMS = "scaled, paper, released, info_nce, none"
         ({"top_n": "many"}, "top_n is 'many'; allowed: a value of type int."),
         ({"entropy": -1}, "entropy is -1.0; allowed: from 0 to 1000."),
         ({"head": "deep"}, "head is 'deep'; allowed: linear, hashed."),
-        ({"width": 1}, "width is 1; allowed: from 2 to 16384."),
+        ({"width": -1}, "width is -1; allowed: from 0 to 16384."),
         ({"hidden": 0}, "hidden is 0.0; allowed: from 0.1 to 10."),
         ({"projection_lr": -1}, "projection_lr is -1.0; allowed: from 0 to 100."),
         ({"bandwidth": 0}, "bandwidth is 0.0; allowed: from 0.01 to 100."),

@@ -26,7 +26,7 @@ class Entry:
         return METHODS[self.method].about.spec == "reconstruction"
 
 
-AS_PUBLISHED = ("lam=1", "width=2048", "hidden=2", "projection_lr=0.01", "neighbours=0")
+AS_PUBLISHED = ("lam=1", "width=0", "hidden=2", "projection_lr=0.01", "neighbours=0")
 """Of our own defaults of SAN, those that its authors do not have, undone."""
 
 VARIANTS: dict[str, Entry] = {

@@ -11,16 +11,16 @@
 NAME is that of a job: a few words and a hash of its configuration.
 """
 
-import fcntl
 import json
 import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
 from unida.bench.jobs import Job
+from unida.bench.locks import held, is_held
 from unida.runs import write_text
 
 State = Literal["waiting", "running", "done", "failed"]
@@ -62,22 +62,16 @@ class ResultsFolder:
 
         The file says which process held it last.
         """
-        with (self.path / "locks" / name).open("a") as file:
-            if not _flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)):
-                yield False
-                return
-            file.truncate(0)
-            file.write(f"{platform.node()} {os.getpid()}\n")
-            file.flush()
-            yield True
+        with held(self.path / "locks" / name, wait) as file:
+            if file is not None:
+                file.truncate(0)
+                file.write(f"{platform.node()} {os.getpid()}\n")
+                file.flush()
+            yield file is not None
 
     def is_locked(self, job: Job) -> bool:
         """Whether some process works on a job."""
-        try:
-            with (self.path / "locks" / job.name).open() as file:
-                return not _flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
-            return False
+        return is_held(self.path / "locks" / job.name)
 
     def fail(self, job: Job, reason: str) -> None:
         content = {"task": f"{job.source} → {job.target}", "entry": job.entry, "seed": job.seed}
@@ -97,11 +91,3 @@ class ResultsFolder:
             return int(json.loads(last)["step"])
         except (OSError, IndexError, ValueError, KeyError):
             return 0
-
-
-def _flock(file: IO[str], how: int) -> bool:
-    try:
-        fcntl.flock(file, how)
-    except BlockingIOError:
-        return False
-    return True

@@ -11,7 +11,7 @@ Where paper and released code differ, and what is the default here:
 * Target entropy: in the released code only. Without AIO (`classifier`): in the paper's ablation.
 * Head: left open in the paper (here linear on z); the released one hashes z first, by rows set back
   to unit length at every step, which here may grow; see `head`.
-* H: the released code has it four times as wide and 100 times slower; see `projection_lr`.
+* H: as wide as the features and 100 times slower when released; see `width`, `projection_lr`.
 * Neighbours, anchors: in neither. SCL trains alike images to be together; verdicts use that, too.
 * Batch norm sees one domain at a time, in both; here, with weights, it keeps their statistics.
 """
@@ -48,15 +48,14 @@ class SANConfig:
         contrast: form of the contrastive loss; `info_nce` is the ablation, `none` leaves it out.
         bandwidth: unit of squared distances of z in Q (`scaled`).
         sharpness: of the likeness P of two images (`scaled`); the larger, the fewer are alike.
-        classifier: `closed_and_open` is the ablation, OVANet's heads and losses on z; `beta`,
-            `third`, `third_weight`, `top_n` and `head` then have no say.
+        classifier: `closed_and_open` is the ablation, OVANet's heads and losses instead of AIO's.
         third: form of L_AIO (and of its third term).
         third_weight: factor of the third term.
         top_n: N, classes in the softmax of L_AIO; by default all of them, at most the paper's 20.
         entropy: weight of the open-set entropy on the target (OVANet's; released code only).
         reads: what the classifier sees, z as in the paper or y; H then serves the contrast alone.
         head: All-in-One classifier, `linear` (paper) or `hashed` (released).
-        width: numbers in z; by default 512, or, from scratch, as many as the features if fewer.
+        width: numbers in z, 0 for the features'; by default 512, from scratch theirs if fewer.
         hidden: neurons of H's hidden layer, as a multiple of `width`.
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
@@ -90,7 +89,7 @@ class SANConfig:
         require_range(self, 0, 1, "alpha")
         require(0 < self.crop <= 1, "crop", self.crop, "more than 0, at most 1")
         require(self.top_n is None or self.top_n >= 2, "top_n", self.top_n, "none, or 2 or more")
-        require_range(self, 2, 16384, "width")
+        require_range(self, 0, 16384, "width")
         require_range(self, 0, 1000, "neighbours")
         require_range(self, 0.01, 100, "bandwidth", "sharpness")
         require_range(self, 0.1, 10, "hidden")
@@ -112,7 +111,8 @@ class SAN(Method):
         config = _filled(config, backbone.pretrained)  # with a model it is stored as built
         super().__init__(config, backbone, sizes)
         features, n_classes, hidden = backbone.out_features, sizes.n_classes, config.hidden or 1.0
-        width = config.width or (512 if backbone.pretrained else min(features, 512))
+        usual = 512 if backbone.pretrained else min(features, 512)
+        width = usual if config.width is None else config.width or features
         self.projection = Projection(features, max(1, round(hidden * width)), width)  # H
         seen = width if config.reads == "z" else features
         self.classifier: AllInOne | ClosedAndOpen = (

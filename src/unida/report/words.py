@@ -1,12 +1,11 @@
 """The run in sentences."""
 
-import dataclasses
 import shlex
 from typing import Any
 
 import numpy as np
 
-from unida.config import RunConfig
+from unida.config import RunConfig, to_arguments
 from unida.report.reading import Found, Verdicts
 from unida.types import UNKNOWN
 
@@ -63,19 +62,8 @@ def gone(missing: int, n: int) -> str | None:
 
 
 def command(config: RunConfig) -> str:
-    """The `unida adapt` that makes this run again: whatever is not as by default."""
-    words = ["unida", "adapt"]
-    for field in dataclasses.fields(RunConfig):
-        value = getattr(config, field.name)
-        if value == field.default:
-            continue
-        flag = "set" if field.name == "settings" else field.name.replace("_", "-")
-        if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
-        else:
-            values = value if isinstance(value, tuple) else (value,)
-            words += [f"--{flag}", *(shlex.quote(str(v)) for v in values)]
-    return " ".join(words)
+    """What makes this run again, for a shell."""
+    return shlex.join(["unida", "adapt", *to_arguments(config)])
 
 
 def count(n: int, name: str) -> str:

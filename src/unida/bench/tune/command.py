@@ -16,9 +16,6 @@ import json
 import math
 import os
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager
-from fcntl import LOCK_EX, flock
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +25,11 @@ from rich.table import Table
 
 from unida.adaptation import run_adaptation
 from unida.assess import assess
+from unida.bench.locks import held
 from unida.bench.tune.plan import Plan, Tune, make_plan
 from unida.bench.tune.space import with_values
 from unida.bench.tune.study import Row, Study, differences
-from unida.config import RunConfig
+from unida.config import RunConfig, to_arguments
 from unida.console import say
 from unida.data.samples import Samples, Skipped, read_labelled, read_source, read_unlabelled
 from unida.errors import UserError, shorten
@@ -55,7 +53,7 @@ def run_tune(given: Tune) -> None:
     except KeyboardInterrupt:
         say("The same command goes on with the study.")
         raise
-    with _alone(plan.out):
+    with held(plan.lock, wait=True):
         _conclude(study.rows(), plan)
 
 
@@ -67,7 +65,7 @@ def _prepare(plan: Plan) -> RunConfig:
         read_labelled(plan.labels)
     split = hide_classes(source, *plan.shares, plan.config.seed) if plan.by_validation else None
     _make_folder(plan)
-    with _alone(plan.out):
+    with held(plan.lock, wait=True):
         _claim(plan)
         for name, samples in zip(("train", "validation"), split or (), strict=False):
             _write_samples(plan.out / "split" / f"{name}.csv", samples)
@@ -166,7 +164,8 @@ def _conclude(rows: list[Row], plan: Plan) -> None:
             raise UserError(f"No trial has finished: {failed[0]}")
         return
     best = max(finished, key=lambda row: (row.value, -row.number))
-    command = shlex.join(["unida", "adapt", *_arguments(plan, best.values)])
+    whole = dataclasses.replace(plan.config, out=str(plan.file("best")))  # not a part of the source
+    command = shlex.join(["unida", "adapt", *to_arguments(with_values(whole, best.values))])
     content = {
         "chosen": plan.how,
         "about": CRITERIA[plan.criterion].about,
@@ -189,21 +188,6 @@ def _conclude(rows: list[Row], plan: Plan) -> None:
     say(f"{_in_words(best.values)} is best. {plan.file('best.json')} has it, and")
     say(f"  {command}")
     say("runs it." if plan.by_validation else f"runs it; the same run is {plan.run(best.number)}.")
-
-
-def _arguments(plan: Plan, values: dict[str, Any]) -> Iterator[str]:
-    """Of the `unida adapt` that uses what was chosen, on the whole source."""
-    run = with_values(dataclasses.replace(plan.config, out=str(plan.file("best"))), values)
-    for field in dataclasses.fields(RunConfig):
-        value = getattr(run, field.name)
-        flag = "set" if field.name == "settings" else field.name.replace("_", "-")
-        if value == field.default:
-            continue
-        if isinstance(value, bool):
-            yield f"--{flag}" if value else f"--no-{flag}"
-        else:
-            yield f"--{flag}"
-            yield from value if isinstance(value, tuple) else (str(value),)
 
 
 def _trials_csv(rows: list[Row], plan: Plan) -> str:
@@ -244,11 +228,3 @@ def _short(value: object) -> str:
 
 def _in_words(values: dict[str, Any]) -> str:
     return " ".join(f"{name}={_short(value)}" for name, value in values.items())
-
-
-@contextmanager
-def _alone(out: Path) -> Iterator[None]:
-    """No other process of this folder is inside at the same time."""
-    with (out / "locks" / "folder").open("a") as file:
-        flock(file, LOCK_EX)
-        yield

@@ -126,6 +126,11 @@ class Plan:
         """A file of the study; what the oracle has a part in is called so."""
         return self.out / (f"{ORACLE}-{name}" if self.criterion == ORACLE else name)
 
+    @property
+    def lock(self) -> Path:
+        """Held by who reads or writes what the processes of the folder share."""
+        return self.out / "locks" / "folder"
+
     def run(self, number: int) -> Path:
         return self.out / "trials" / self.file(f"{number:03}").name
 

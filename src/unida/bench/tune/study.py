@@ -6,16 +6,15 @@ from waiting to running, which the storage lets one process do. While it runs, a
 folder is held, which the system lets go of if the process dies: then another may go on with it.
 """
 
-import fcntl
 import math
 import os
 import platform
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from unida.bench.locks import held
 from unida.bench.tune.space import Choices, Range, Space
 from unida.errors import UserError, shorten
 from unida.streams import stream_seed
@@ -94,7 +93,7 @@ class Study:
         while taken:  # a process may have died meanwhile
             taken = False
             for number in range(total):
-                with _held(locks / f"{number:03}") as lock:
+                with held(locks / f"{number:03}") as lock:
                     if lock is not None and self._begin(number, lock, retake):
                         taken = True
                         yield number, self._values(number)
@@ -207,19 +206,6 @@ def differences(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str
     """Entries that differ, as `steps=600` in the stored one."""
     names = [*stored, *(name for name in given if name not in stored)]
     return [f"{name}={stored.get(name)!r}" for name in names if stored.get(name) != given.get(name)]
-
-
-@contextmanager
-def _held(file: Path) -> Iterator[IO[str] | None]:
-    """The lock file, open to read its mark and to write one, if no other process holds it."""
-    with file.open("a+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield None
-            return
-        lock.seek(0)
-        yield lock
 
 
 def _suggest(trial: "optuna.trial.Trial", name: str, spec: Choices | Range) -> Any:
