@@ -119,6 +119,8 @@ def adapt_domains(
         concerns = _look_at_data(source.samples, target.samples, continued)
         if not run.state.exists():  # a run that is resumed was warned of when it began
             say_concerns(concerns)
+            if device.type == "cpu" and not config.frozen and config.backbone != "small_cnn":
+                say("Warning: on a CPU a whole network takes seconds a step; --frozen is faster.")
         method.backbone.dtype = pick_dtype(config.precision, device)
         report = progress.training(config.method, config.steps)
         train(method, batches, config, device, run, report, watch)

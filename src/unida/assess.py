@@ -63,11 +63,21 @@ def assess(model: Model, place: str | Path) -> Assessment:
         raise UserError(
             f"No class folder of {place} is a known class ({', '.join(model.classes)})."
         )
-    skipped: list[Skipped] = []
+    _refuse_near_misses(samples.classes, model.classes, place)
+    skipped = list(samples.skipped)
     paths, scored = model.score(samples.paths, skipped)
     truth = dict(zip(samples.paths, samples.labels, strict=True))
     names = np.array(samples.classes)[[truth[path] for path in paths if path is not None]]
     return compare(scored, names, model.classes, model.rules, skipped)
+
+
+def _refuse_near_misses(given: Sequence[str], known: Sequence[str], place: str | Path) -> None:
+    """A class folder that is spelt a little otherwise would count as unknown, without a word."""
+    folded = {name.strip().casefold(): name for name in known}
+    near = [name for name in given if folded.get(name.strip().casefold(), name) != name]
+    if near:
+        right = folded[near[0].strip().casefold()]
+        raise UserError(f"{place} has the class {near[0]!r}, and the model {right!r}: rename it.")
 
 
 def compare(

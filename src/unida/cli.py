@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Annotated, Literal
 import tyro
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from unida import __version__, team
 from unida.adaptation import run_adaptation
@@ -28,7 +30,7 @@ from unida.data.samples import Skipped
 from unida.demo import Demo, run_demo
 from unida.devices import pick_device
 from unida.discover.command import Discover, run_discover
-from unida.errors import UserError
+from unida.errors import UserError, shorten
 from unida.export import Export, run_export
 from unida.methods import METHODS
 from unida.model import load
@@ -114,6 +116,8 @@ def adapt_command(args: list[str]) -> None:
         _continue(given.continue_, args)
         return
     config = _run_config(given)
+    if given.resume and given.out and not given.source and not RunFolder(given.out).config.exists():
+        raise UserError(f"{given.out} holds no run to go on with: give the whole command again.")
     if given.resume and RunFolder(given.out).config.exists():
         stored = load_config(RunFolder(given.out).config)
         default = Adapt(**dataclasses.asdict(stored))
@@ -133,6 +137,8 @@ def _continue(run: Path, args: list[str]) -> None:
 def predict_command(args: list[str]) -> None:
     given = _parse(Predict, "predict", args)
     skipped: list[Skipped] = []
+    if gone := [str(path) for path in given.paths if not os.path.exists(path)]:
+        raise UserError(f"There is no {shorten(gone)}.")
     team.join(pick_device(given.device))
     model = load(given.run, given.device)
     rule = model.rule(given.reject)
@@ -148,6 +154,7 @@ def predict_command(args: list[str]) -> None:
         write_lines(given.to, lines)
     elif team.is_first():
         sys.stdout.buffer.writelines(map(to_bytes, lines))
+        sys.stdout.flush()
     for bad in skipped:
         say(f"left out: {bad.path} ({bad.reason})")
 
@@ -158,7 +165,8 @@ def evaluate_command(args: list[str]) -> None:
     if given.reject:
         model = model.with_rule(given.reject)
     result = assess(model, given.labels)
-    table = Table(title=f"{model.method_name} on {given.labels}, {len(result.labels)} images, in %")
+    title = f"{model.method_name} on {given.labels}, {len(result.labels)} images, in %"
+    table = Table(title=Text(title))
     names = [field.name for field in dataclasses.fields(next(iter(result.scores.values())))]
     table.add_column("rule")
     for name in names:
@@ -169,6 +177,8 @@ def evaluate_command(args: list[str]) -> None:
             *(f"{100 * getattr(scores, name):.1f}" for name in names),
         )
     Console().print(table)
+    if strange := sorted({*result.true_classes} - {*model.classes}):
+        say(f"Counted as unknown: {shorten(strange)}.")
     errors = calibration_errors(result, model.temperature)
     after = "{ece_after:.3f} after it was calibrated on held-out source images".format(**errors)
     say(
@@ -177,7 +187,7 @@ def evaluate_command(args: list[str]) -> None:
     )
     if Path(given.run).is_dir():
         run = RunFolder(given.run)
-        write_text(run.evaluation, to_json(result, model, given.labels))
+        write_text(run.evaluation, to_json(result, model, given.labels.absolute()))
         refresh_report(run)
     for bad in result.skipped:
         say(f"left out: {bad.path} ({bad.reason})")
@@ -300,8 +310,12 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         say(f"unida: {error}")
         return 2
+    except BrokenPipeError:  # | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except KeyboardInterrupt:
-        say("unida: stopped. A run goes on from its last checkpoint with --resume.")
+        goes_on = "The same command with --resume goes on from the last checkpoint, if any."
+        say(f"unida: stopped. {goes_on}" if args[0] == "adapt" else "unida: stopped.")
         return 130
     return 0
 

@@ -43,7 +43,7 @@ class RunConfig:
     method: str = "san"
     """Which method; `unida methods` lists them."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
-    """Settings of the method, as in --set beta=0.5 scl=1."""
+    """Settings of the method, as in --set beta=0.5 lam=0.3."""
     backbone: str = "resnet50"
     """small_cnn, resnet18/34/50/101/152 (add -v1 for the 2015 stride layout), hf:DIRECTORY-OR-ID
     or timm:NAME."""

@@ -22,11 +22,11 @@ console = Console(stderr=True, highlight=False)
 
 
 def say(text: str) -> None:
-    """One line: file names are not markup, and a line break in one is shown as its escape."""
+    """One line: file names are not markup, and what is no sign in one is shown as its escape."""
     if not team.is_first():
         return
-    line = text.replace("\r", "\\r").replace("\n", "\\n")
-    console.print(line, markup=False, soft_wrap=True)
+    line = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    console.print(line, markup=False, emoji=False, soft_wrap=True)
 
 
 @contextmanager
@@ -51,13 +51,17 @@ class Display:
 
     def embedding(self, name: str) -> Callback:
         """A bar for showing the images of one domain to a frozen backbone."""
-        return self._counting(f"embedding {name}")
+        return self._counting(f"embedding {name}", said=console.is_terminal)
 
-    def _counting(self, title: str) -> Callback:
+    def _counting(self, title: str, said: bool = True) -> Callback:
         task = self.progress.add_task(title, total=None, note="")
 
         def update(done: int, total: int) -> None:
+            nonlocal said
             self.progress.update(task, completed=done, total=total)
+            if not said:  # without a terminal one line, as this takes a while
+                said = True
+                say(f"{title}: {total} images")
 
         return update
 

@@ -25,7 +25,7 @@ from unida.calibration import LEAST
 from unida.console import say
 from unida.errors import UserError
 from unida.model import Model, load
-from unida.reject import Rule, rules_in_words
+from unida.reject import Rule, in_words, rules_in_words
 from unida.runs import RunFolder, write_file
 from unida.types import UNKNOWN
 from unida.views import PLAIN, make_view
@@ -96,8 +96,10 @@ def run_export(export: Export) -> Path:
     folder = RunFolder(export.run)
     beside = folder.model if folder.path.is_dir() else folder.path
     to = export.to or beside.with_suffix(SUFFIXES[export.format])
-    rule = export_model(load(export.run, "cpu"), to, export.format, export.reject)
-    say(f"{to} holds the model and the reject rule {rule.name}.")
+    model = load(export.run, "cpu")
+    rule = export_model(model, to, export.format, export.reject)
+    name = in_words(export.reject or model.reject, rule)
+    say(f"{to} holds the model and the reject rule {name} ({rule.note}).")
     return to
 
 

@@ -135,7 +135,10 @@ class Model:
         )
         paths, bad = team.gather_list(paths), team.gather_list(bad)
         if bad and skipped is None:
-            raise UserError(f"{bad[0].path} cannot be used: {bad[0].reason}.")
+            raise UserError(
+                f"{bad[0].path} cannot be used: {bad[0].reason}. Leave it out, or let "
+                "Model.predict(…, skipped=[]) do so and note it."
+            )
         if skipped is not None:
             skipped += bad
         return paths, scored

@@ -31,7 +31,33 @@ REGISTRY = ConstructorRegistry()
 def parse(kind: type[T], command: str, args: list[str], default: T | None = None) -> T:
     """The options of a command; a wrong one, and --help, end it with a message."""
     start = tyro.MISSING_NONPROP if default is None else default
-    return tyro.cli(kind, prog=f"unida {command}", args=args, default=start, registry=REGISTRY)
+    words = _joined(args, set(_lists(kind)))
+    return tyro.cli(kind, prog=f"unida {command}", args=words, default=start, registry=REGISTRY)
+
+
+def _lists(kind: type) -> Iterator[str]:
+    """The options that take several values."""
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        inner, *own = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+        if typing.get_origin(inner) is tuple and tyro.conf.Positional not in own:
+            names = [given for one in own if (given := getattr(one, "name", None))]
+            yield f"--{names[0] if names else name.replace('_', '-')}"
+
+
+def _joined(args: list[str], lists: set[str]) -> list[str]:
+    """`--set a=1 --set b=2` as `--set a=1 b=2`: of two, tyro would take the last."""
+    rest: list[str] = []
+    values: dict[str, list[str]] = {}
+    place = rest
+    for word in args:
+        flag, sign, value = word.partition("=")
+        if flag in lists:
+            place = values.setdefault(flag, [])
+            place += [value] if sign else []
+        else:
+            place = rest if word.startswith("--") else place
+            place.append(word)
+    return [*rest, *(word for flag, some in values.items() for word in (flag, *some))]
 
 
 @REGISTRY.struct_rule

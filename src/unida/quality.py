@@ -123,7 +123,7 @@ def target_too_small(data: Data) -> Concern | None:
     return Concern(
         f"The target is small: {data.n_target} images.",
         "Adaptation and the reject rule 'mixture' learn from the target's images: add more of the "
-        "same kind, labels are not needed, or take --reject source.",
+        "same kind, labels are not needed, or take --reject own.",
     )
 
 
@@ -146,8 +146,9 @@ def everything_rejected(outcome: Outcome) -> Concern | None:
     return Concern(
         f"Nearly every target image was called unknown ({outcome.unknown:.1%}).",
         "Look at some of them. If they are of known classes, take another rule, which needs no "
-        "training: unida predict RUN IMAGES --reject own, or source:0.02. If that does not help, "
-        "the target may look too different: more source images that look like it would help.",
+        "training: unida predict RUN IMAGES --reject own, or threshold:VALUE with a larger value "
+        "than the one in force. If that does not help, the target may look too different: more "
+        "source images that look like it would help.",
     )
 
 
@@ -157,7 +158,8 @@ def nothing_rejected(outcome: Outcome) -> Concern | None:
     return Concern(
         f"Hardly any target image was called unknown ({outcome.unknown:.1%}).",
         "That is right if the target has no unknown classes. If it has some, take another rule, "
-        "which needs no training: unida predict RUN IMAGES --reject mixture, or source:0.05.",
+        "which needs no training: unida predict RUN IMAGES --reject threshold:VALUE, with a "
+        "smaller value than the one in force (predictions.csv has every unknown score).",
     )
 
 

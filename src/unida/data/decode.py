@@ -36,7 +36,7 @@ def decode_file(path: Path, size: int) -> Pixels:
     except Image.DecompressionBombError:
         raise BadImageError(f"more than {MAX_PIXELS // 10**6} megapixels") from None
     except UnidentifiedImageError:
-        raise BadImageError("not an image") from None
+        raise BadImageError("not an image, or of a kind that is not read") from None
     except FileNotFoundError:
         raise BadImageError("no such file") from None
     except PermissionError:
@@ -53,11 +53,12 @@ def to_square(image: Image.Image, size: int) -> Pixels:
         raise BadImageError(f"more than {MAX_PIXELS // 10**6} megapixels")
     image.draft("RGB", (2 * size, 2 * size))  # a JPEG is decoded at the nearest smaller scale
     upright = ImageOps.exif_transpose(image)
-    rgb = _to_rgb(upright).resize((size, size), Image.Resampling.BILINEAR)
+    rgb = to_rgb(upright).resize((size, size), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """Grey values of more than 8 bits scaled, white under what is transparent."""
     if image.mode.startswith("I") or image.mode == "F":
         return _scale_to_8_bit(image).convert("RGB")
     if "A" in image.getbands() or "transparency" in image.info:

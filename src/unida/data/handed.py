@@ -65,6 +65,8 @@ def kind_of(images: Any) -> Kind:
         return "images"
     if dimensions > 2 and str(dtype) not in ("uint8", "torch.uint8"):
         raise UserError(f"Images in an array are {dtype}; allowed: uint8, from 0 to 255.")
+    if dimensions == 3 and images.shape[-1] in (3, 4):
+        raise UserError(f"An array of shape {tuple(images.shape)} is one image: hand over x[None].")
     return "images" if dimensions > 2 else "embeddings"
 
 

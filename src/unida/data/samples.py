@@ -14,8 +14,10 @@ from unida.errors import UserError, shorten
 from unida.types import UNKNOWN, IntArray
 
 IMAGE_SUFFIXES = frozenset(
-    {".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm"}
+    {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"}
+    | {".pgm", ".pnm", ".avif", ".jp2", ".tga", ".heic", ".heif", ".jxl"}
 )
+"""Files that are taken for images; one that Pillow cannot read is left out by name, not unseen."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +74,18 @@ def read_labelled(place: str | Path) -> Samples:
         raise UserError(
             f"{place} holds no image in a class folder: one sub-folder a class is needed."
         )
+    _refuse_two_labels(pairs, place)
     names = sorted({name for _, name in pairs})
     number = {name: i for i, name in enumerate(names)}
     labels = np.array([number[name] for _, name in pairs], dtype=np.int64)
     return Samples(tuple(path for path, _ in pairs), labels, tuple(names), tuple(skipped))
+
+
+def _refuse_two_labels(pairs: list[tuple[Path, str]], place: Path) -> None:
+    found: dict[Path, str] = {}
+    for path, name in pairs:
+        if found.setdefault(path, name) != name:
+            raise UserError(f"{place} calls {path} both {found[path]!r} and {name!r}: keep one.")
 
 
 def read_unlabelled(place: str | Path) -> Samples:
@@ -165,9 +175,9 @@ def _csv_rows(place: Path, text: str, labelled: bool) -> list[tuple[str, str]]:
                 raise UserError(f"{place} has no column {need!r}; its columns are {list(columns)}.")
         for row in reader:
             for need in needed:
-                if not row[need]:
+                if not (row[need] or "").strip():
                     raise UserError(f"{place}, line {reader.line_num}: the {need} is missing.")
-            rows.append((row["path"], row.get("label") or ""))
+            rows.append((row["path"], (row.get("label") or "").strip()))
     except csv.Error as error:
         raise UserError(f"{place}, after line {reader.line_num}: {error}.") from None
     return rows

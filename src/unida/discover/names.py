@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from unida.data.decode import to_rgb
 from unida.errors import UserError
 
 
@@ -24,7 +25,7 @@ def suggest(
     """
     net, processor = _load(Path(model))
     with torch.inference_mode():
-        texts = [prompt.format(word) for word in words]
+        texts = [prompt.replace("{}", word) for word in words]
         tokens = processor(text=texts, padding=True, truncation=True, return_tensors="pt")
         of_words = _unit(_embedding(net.get_text_features(**tokens)))
         return [words[int((of_words @ _look(net, processor, some)).argmax())] for some in images]
@@ -75,8 +76,11 @@ def _look(net: Any, processor: Any, paths: Sequence[Path]) -> Tensor:
     """Mean of the unit embeddings of some images."""
     pictures = []
     for path in paths:
-        with Image.open(path) as picture:
-            pictures.append(picture.convert("RGB"))
+        try:
+            with Image.open(path) as picture:
+                pictures.append(to_rgb(picture))
+        except OSError as error:
+            raise UserError(f"{path} is needed to name its category: {error}.") from None
     pixels = processor(images=pictures, return_tensors="pt")
     return _unit(_embedding(net.get_image_features(**pixels))).mean(0)
 
