@@ -17,14 +17,14 @@ test: .venv/dev.stamp
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n $(or $(JOBS),2) --dist loadfile
 
 venv: .venv/dev.stamp
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 
-# constraints.txt keeps torch at the build this project is tested with.
+# constraints.txt keeps torch and the tools at the builds this project is tested with.
 .venv/%.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install -q -c constraints.txt torch
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$*]'

@@ -1,17 +1,31 @@
 """Fixtures that many tests share."""
 
 import os
+import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+# Threads wait for each other by spinning, which costs much where other programs have the cores
+# (docs/speed.md). It is read when torch is loaded, so it is set before.
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")
 
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.tasks import Task, write_task
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+# A busy machine is no failure, and every run of the tests is the same.
+settings.register_profile("unida", deadline=None, derandomize=True)
+settings.load_profile("unida")
+
 # Two processes share the tests where they are run in parallel (make test).
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
-
 
 # Started in the background by a shell, tests would hand on that Ctrl+C is not to be heard.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -45,3 +59,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
     return tmp_path / "run"
+
+
+CHROMIUM_FLAGS = ["--no-sandbox", "--headless=new", "--disable-gpu", "--disable-dev-shm-usage"]
+
+
+@pytest.fixture(scope="module")  # playwright runs once at a time: other tests have their own
+def browser() -> "Iterator[Browser]":
+    """Debian's Chromium, driven by playwright; no browser is downloaded."""
+    chromium = shutil.which("chromium")
+    # CI installs one, so there it must not be missing unnoticed (.ci/run).
+    if "UNIDA_NEEDS_BROWSER" not in os.environ:
+        pytest.importorskip("playwright", reason="playwright is not installed")
+        if chromium is None:
+            pytest.skip("no chromium on this machine: apt-get install chromium")
+    assert chromium is not None, "UNIDA_NEEDS_BROWSER is set, but there is no chromium"
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=chromium, args=CHROMIUM_FLAGS, timeout=120_000
+        )
+        yield browser
+        browser.close()

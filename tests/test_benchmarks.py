@@ -112,7 +112,7 @@ import sys, time
 for step in range(1000):
     sys.stderr.write(f"\\repoch 0 iter {step} of 1000")
     sys.stderr.flush()
-    time.sleep(0.001)
+    time.sleep(0.02)
 """
 
 
@@ -152,4 +152,13 @@ def test_against_says_what_it_saw_where_no_step_is_found(
     theirs = f"{sys.executable} -c \"print('no such thing')\""
     data = ("--source", tmp_path, "--target", tmp_path)
     with pytest.raises(SystemExit, match="no such thing"):
+        run(monkeypatch, "against", tmp_path, "--theirs", theirs, *data)
+
+
+def test_against_says_so_where_all_steps_come_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    theirs = f"{sys.executable} -c \"print('iter 60', 'iter 300', sep=chr(10))\""
+    data = ("--source", tmp_path, "--target", tmp_path)
+    with pytest.raises(SystemExit, match="from 50 to 300 all at once"):
         run(monkeypatch, "against", tmp_path, "--theirs", theirs, *data)

@@ -62,7 +62,7 @@ class TestTemperature:
         assert math.isfinite(fit_temperature(probs, labels))
         assert np.isfinite(tempered(probs, 3.0)).all()
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(st.integers(0, 1000), st.floats(0.05, 20))
     def test_the_winner_stays_and_rows_sum_to_one(self, seed: int, t: float) -> None:
         probs = softmaxes(20, seed=seed)
@@ -192,7 +192,8 @@ class TestARun:
         )
         assert any(abs(p.confidence - c) > 1e-3 for p, c in zip(predictions, plain, strict=True))
         rows = run.predictions.read_text().splitlines()[1:]
-        assert [row.split(",")[2] for row in rows] == [f"{p.confidence:.6f}" for p in predictions]
+        written = [float(row.split(",")[2]) for row in rows]
+        assert written == pytest.approx([p.confidence for p in predictions], rel=1e-4, abs=1e-5)
 
     def test_the_rule_changes_without_training(self, task: Task, model: Model) -> None:
         assert list(model.rules) == ["own", "mixture", "source"]

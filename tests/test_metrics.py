@@ -132,7 +132,7 @@ def test_labels_outside_the_shared_classes_are_refused(labels: list[int]) -> Non
 samples = st.lists(st.tuples(st.sampled_from([0, 1, 2, 4]), st.integers(0, 4)), max_size=30)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(samples, st.randoms(use_true_random=False))
 def test_the_order_of_the_samples_does_not_matter(
     pairs: list[tuple[int, int]], random: Random
@@ -144,7 +144,7 @@ def test_the_order_of_the_samples_does_not_matter(
     assert one == pytest.approx(two, nan_ok=True)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(samples, st.permutations([0, 1, 2, 3]))
 def test_the_numbers_of_the_classes_do_not_matter(
     pairs: list[tuple[int, int]], names: list[int]
@@ -155,7 +155,7 @@ def test_the_numbers_of_the_classes_do_not_matter(
     assert as_dict(one) == pytest.approx(as_dict(two), nan_ok=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(samples)
 def test_scores_are_fractions_and_means_lie_between_their_parts(
     pairs: list[tuple[int, int]],
@@ -191,7 +191,7 @@ class TestAUROC:
         with pytest.raises(ValueError, match="2 labels but 1 scores"):
             auroc([0, 3], [0.1], unknown=3)
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.lists(st.tuples(st.sampled_from([0, 3]), st.integers(-3, 3)), max_size=20))
     def test_any_rising_function_of_the_scores_gives_the_same(
         self, pairs: list[tuple[int, int]]
@@ -229,7 +229,7 @@ class TestOSCR:
         assert math.isnan(oscr([0], [0], [0.1], unknown=3))
         assert math.isnan(oscr([3], [0], [0.1], unknown=3))
 
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(
         st.lists(
             st.tuples(st.sampled_from([0, 1, 3]), st.sampled_from([0, 1]), st.integers(0, 4)),
@@ -338,7 +338,7 @@ class TestConfusion:
             assert recall == counts[k, k] / counts[k].sum()
         assert score(LABELS, PREDICTIONS, unknown=3).known == (by_class[0] + by_class[1]) / 2
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50)
     @given(samples)
     def test_recalls_are_counted_class_by_class(self, pairs: list[tuple[int, int]]) -> None:
         y, p = (np.array([pair[i] for pair in pairs], dtype=int) for i in (0, 1))
@@ -363,7 +363,7 @@ class TestClusterAccuracy:
         classes, groups = list("aaaaabbb"), [0, 0, 0, 1, 1, 0, 0, 0]
         assert cluster_accuracy(classes, groups) == pytest.approx(5 / 8)
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=12))
     def test_it_is_the_best_of_all_pairings(self, rows: list[tuple[int, int]]) -> None:
         best = max(

@@ -1,4 +1,4 @@
-"""A stored model of an earlier format is read, of a later one refused."""
+"""A stored model of another format, earlier or later, is refused."""
 
 import json
 from pathlib import Path
@@ -64,3 +64,8 @@ def test_one_more_rule_is_shown_beside_the_others(model: Model) -> None:
     assert list(more.rules) == ["own", "mixture", "threshold:0.25"]
     assert list(model.rules) == ["own", "mixture"]
     assert more.rule().name == "own"
+
+
+def test_one_picture_is_not_taken_for_many_grey_ones(model: Model) -> None:
+    with pytest.raises(UserError, match=r"shape \(16, 18, 3\) is one image: hand over x\[None\]"):
+        model.score(np.zeros((16, 18, 3), np.uint8))

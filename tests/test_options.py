@@ -118,3 +118,16 @@ class TestParse:
             "--label NAME Its own words. (default: x)",
         ):
             assert part in shown
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--set lam=1 --set beta=0.5 --steps 9",
+        "--set lam=1 beta=0.5 --steps 9",
+        "--set=lam=1 --steps 9 --set beta=0.5",
+    ],
+)
+def test_a_list_may_be_given_in_parts(words: str) -> None:
+    given = parse(unida.cli.Adapt, "adapt", shlex.split(words))
+    assert (given.settings, given.steps) == (("lam=1", "beta=0.5"), 9)

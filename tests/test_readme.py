@@ -24,8 +24,19 @@ def test_every_file_it_links_to_is_there() -> None:
     assert [link for link in links if not (ROOT / link).exists()] == []
 
 
+TREE = README.split("src/unida/\n")[1].split("tests/")[0]
+SRC = ROOT / "src" / "unida"
+
+
 def test_the_tree_names_what_is_there() -> None:
-    tree = README.split("src/unida/\n")[1].split("tests/")[0]
-    named = re.findall(r"^  (\S+\.py|\S+/)", tree, flags=re.MULTILINE)
+    named = re.findall(r"^  (\S+\.py|\S+/)", TREE, flags=re.MULTILINE)
     assert len(named) > 12
-    assert [name for name in named if not (ROOT / "src" / "unida" / name).exists()] == []
+    assert [name for name in named if not (SRC / name).exists()] == []
+
+
+def test_what_is_there_is_named_in_the_tree() -> None:
+    rooms = [path for path in SRC.iterdir() if not path.name.startswith("__")]
+    names = [path.name for path in rooms if path.suffix == ".py"]
+    names += [f"{path.name}/" for path in rooms if path.is_dir()]
+    named = re.findall(r"\w+\.py|\w+/", TREE)
+    assert sorted(set(names) - set(named)) == []

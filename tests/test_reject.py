@@ -232,7 +232,7 @@ def test_every_rule_has_a_plain_line_and_is_in_the_help() -> None:
         assert (kind.fit is None) != (kind.make is None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.lists(st.floats(-5, 5).map(lambda x: round(x, 1)), min_size=1, max_size=400),
     st.floats(0, 0.99),

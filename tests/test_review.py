@@ -6,8 +6,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from typing import Any
 import pytest
 
 from tests.images import file_size_limit
+from tests.processes import UNIDA, Child, started, wait_for
 from unida.cli import main
 from unida.corrections import LONGEST_NAME, Store, checked, read_saved, read_subject
 from unida.errors import UserError
@@ -87,7 +86,7 @@ class Visitor:
     ) -> tuple[int, bytes, dict[str, str]]:
         """Headers are named with underscores; None leaves one out."""
         sent = self.headers | {k.replace("_", "-"): v for k, v in headers.items()}
-        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
             given = {k: v for k, v in sent.items() if v is not None}
             connection.request(method, path, body, given)
             answer = connection.getresponse()
@@ -249,7 +248,7 @@ class TestRefusals:
             "Content-Type: application/json",
             "Content-Length: 100",
         ]
-        with socket.create_connection(("127.0.0.1", server.server_port), timeout=20) as line:
+        with socket.create_connection(("127.0.0.1", server.server_port), timeout=60) as line:
             line.sendall(("\r\n".join(lines) + '\r\n\r\n{"names": {}}').encode())
             line.shutdown(socket.SHUT_WR)
             assert b" 400 " in line.makefile("rb").readline()
@@ -313,47 +312,44 @@ class TestStore:
 
 
 class TestCommand:
-    def start(self, run: Path) -> tuple[subprocess.Popen[str], str]:
+    @contextlib.contextmanager
+    def reviewing(self, run: Path) -> Iterator[tuple[Child, str]]:
         """The command as a process of its own, and the address it prints."""
-        command = [sys.executable, "-m", "unida", "review", str(run), "--no-browser"]
-        environment = os.environ | {"COLUMNS": "500"}
-        process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-        assert process.stderr is not None
-        return process, process.stderr.readline().split()[2]
+        with started([*UNIDA, "review", str(run), "--no-browser"], COLUMNS="500") as child:
+            wait_for(lambda: "\n" in child.said(), child)
+            yield child, child.said().split()[2]
 
     def save(self, address: str, content: Any) -> int:
         place, _, token = address.removeprefix("http://").partition("/?token=")
-        with closing(http.client.HTTPConnection(place, timeout=20)) as connection:
+        with closing(http.client.HTTPConnection(place, timeout=60)) as connection:
             headers = {"Content-Type": "application/json"}
             connection.request("POST", f"/save?token={token}", json.dumps(content), headers)
             return connection.getresponse().status
 
     def test_ended_it_says_how_to_go_on(self, run: Path) -> None:
-        process, address = self.start(run)
-        assert self.save(address, STATE) == 200
-        os.kill(process.pid, signal.SIGINT)
-        _, said = process.communicate(timeout=60)
-        assert process.returncode == 0
+        with self.reviewing(run) as (child, address):
+            assert self.save(address, STATE) == 200
+            os.kill(child.process.pid, signal.SIGINT)
+            assert child.ended() == 0
+            said = child.said()
         assert "Named categories: 1, corrected labels: 2." in said
         assert f"unida adapt --continue {run} --out NEW" in said
 
     def test_killed_while_it_saves_it_leaves_a_whole_state(self, run: Path) -> None:
-        process, address = self.start(run)
         enough = threading.Event()
 
-        def save_until_it_dies(who: int) -> None:
+        def save_until_it_dies(address: str, who: int) -> None:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 for i in range(10_000):
                     self.save(address, {"names": {"1": f"zebra {who} {i}"}})
                     if i == 5:
                         enough.set()
 
-        with ThreadPoolExecutor(3) as pool:
+        with ThreadPoolExecutor(3) as pool, self.reviewing(run) as (child, address):
             for who in range(3):
-                pool.submit(save_until_it_dies, who)
-            assert enough.wait(60)
-            os.kill(process.pid, signal.SIGKILL)
-        process.communicate(timeout=60)
+                pool.submit(save_until_it_dies, address, who)
+            wait_for(enough.is_set, child)
+            child.kill()
         assert stored(run)["names"]["1"] in [entry["names"]["1"] for entry in history(run)]
 
     def test_a_taken_port_is_one_sentence(

@@ -84,7 +84,7 @@ class TestEntropy:
     def test_without_an_image_it_is_undefined(self) -> None:
         assert math.isnan(entropy(np.zeros((0, 3))))
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(st.permutations(range(4)), st.integers(0, 9))
     def test_the_order_of_classes_and_images_does_not_matter(
         self, order: list[int], seed: int

@@ -3,12 +3,14 @@
 import ast
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-SRC = Path(__file__).parents[1] / "src" / "unida"
+ROOT = Path(__file__).parents[1]
+SRC = ROOT / "src" / "unida"
 
 ROOMS = (
     "errors", "streams", "team", "types", "config", "devices", "rows",  # what every room may use
@@ -141,3 +143,13 @@ def test_no_file_imports_an_optional_package_at_its_top() -> None:
 
 def _is_import(node: ast.stmt) -> bool:
     return isinstance(node, ast.Import | ast.ImportFrom)
+
+
+def test_every_file_that_is_no_code_is_installed_with_the_package() -> None:
+    """Without a pattern in pyproject.toml a wheel would lack it, and a checkout would not show."""
+    content = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    patterns = content["tool"]["setuptools"]["package-data"]["unida"]
+    installed = {path for pattern in patterns for path in SRC.glob(pattern)}
+    others = {p for p in SRC.rglob("*") if p.is_file() and p.suffix not in (".py", ".pyc")}
+    assert len(others) > 5
+    assert sorted(map(name_of, others - installed)) == []

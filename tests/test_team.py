@@ -2,11 +2,10 @@
 
 import csv
 import json
-import os
 import shutil
 import socket
-import subprocess
 import sys
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.processes import Child, started, wait_for
 from tests.tasks import Task
 from tests.teamwork import STEPS
 from unida import team
@@ -30,36 +30,29 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def start(root: Path, out: Path, methods: list[str], **launcher: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.teamwork", str(root), str(out), *methods],
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1"} | launcher,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+def member(
+    root: Path, out: Path, methods: list[str], **launcher: str
+) -> AbstractContextManager[Child]:
+    command = [sys.executable, "-m", "tests.teamwork", str(root), str(out), *methods]
+    return started(command, ROOT, **launcher)
 
 
 def run_team(root: Path, out: Path, methods: list[str]) -> None:
-    port = str(free_port())
-    processes = [
-        start(
-            root,
-            out,
-            methods,
-            RANK=str(rank),
-            LOCAL_RANK=str(rank),
-            WORLD_SIZE="2",
-            MASTER_ADDR="127.0.0.1",
-            MASTER_PORT=port,
-            ACCELERATE_USE_CPU="true",
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        said, _ = process.communicate(timeout=600)
-        assert process.returncode == 0, said
+    common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    common["ACCELERATE_USE_CPU"] = "true"
+    with ExitStack() as stack:
+        ranks = [
+            stack.enter_context(member(root, out, methods, RANK=r, LOCAL_RANK=r, **common))
+            for r in ("0", "1")
+        ]
+
+        def over() -> bool:
+            """All have ended, or one with an error: the others would wait for it for long."""
+            states = [rank.status() for rank in ranks]
+            return None not in states or any(states)
+
+        wait_for(over, seconds=600)
+        assert [rank.status() for rank in ranks] == [0, 0]
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +63,8 @@ def both(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
         shutil.copytree(place, root / role)
     (root / "bad.png").write_bytes(b"no image")
     one, two = root / "one", root / "two"
-    single = start(root, one, EXACT)
-    said, _ = single.communicate(timeout=600)
-    assert single.returncode == 0, said
+    with member(root, one, EXACT) as single:
+        assert single.ended(600) == 0
     run_team(root, two, EXACT)
     return one, two
 
@@ -129,11 +121,11 @@ def test_a_launcher_starts_it(digits: Task, tmp_path: Path) -> None:
     command += ["--num_processes", "2", "--main_process_port", str(free_port()), "-m", "unida"]
     options = {"steps": 3, "log_every": 1, "cache_dir": tmp_path / "cache"}
     command += ["adapt", *digits.arguments(out, **options)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    with started(command) as launcher:
+        assert launcher.ended() == 0
+        assert launcher.said().count("target images,") == 1  # one process speaks
     assert len(log(out)) == 3
     assert (out / "done").exists()
-    assert done.stderr.count("target images,") == 1  # one process speaks
 
 
 def test_a_team_of_one_does_nothing() -> None:

@@ -183,7 +183,8 @@ def test_bf16_trains_and_the_model_predicts_in_float32(digits: Task, out: Path) 
     assert model.method.backbone.dtype is None
     scores = model.score(digits.target)[1]
     again = unida.load(out, "cpu").score(digits.target)[1]
-    assert (scores.unknown_score == again.unknown_score).all()
+    # The last bits hang on where in memory the weights lie; bf16 would differ by 1e-3 and more.
+    assert scores.unknown_score == pytest.approx(again.unknown_score, rel=1e-4, abs=1e-5)
 
 
 class Looking(SourceOnly):

@@ -17,7 +17,7 @@ def draw(n: int, share: float, apart: float, deviations: tuple[float, float]) ->
     return np.concatenate([rng.normal(0, low, n - upper), rng.normal(apart, high, upper)])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.floats(5, 9), st.floats(0.5, 1.2), st.floats(0.5, 1.2), st.floats(0.1, 0.9))
 def test_the_crossing_is_where_the_densities_are_equal(
     apart: float, low: float, high: float, share: float

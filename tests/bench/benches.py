@@ -1,10 +1,5 @@
 """A small data set with a protocol of its own, and a bench command that is quick on it."""
 
-import os
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -55,22 +50,3 @@ def arguments(protocol: Path, out: Path, *more: str, steps: int = 8) -> list[str
         *("--option", f"steps={steps}", "device=cpu"),
         *more,
     ]
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
-def start(args: Iterable[str]) -> subprocess.Popen[str]:
-    """`unida …` as a process."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "unida", *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-        start_new_session=True,
-    )

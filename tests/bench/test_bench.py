@@ -3,15 +3,14 @@
 import dataclasses
 import importlib
 import json
-import os
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.bench.benches import arguments, start, wait_for, write_data
+from tests.bench.benches import arguments, write_data
+from tests.processes import UNIDA, started, wait_for
 from unida.bench.command import Bench, planned, progress_table
 from unida.bench.folder import ResultsFolder
 from unida.bench.local import _note_if_killed
@@ -159,19 +158,19 @@ def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
     protocol = write_data(tmp_path)
     out, whole = tmp_path / "results", tmp_path / "whole"
     args = ("--methods", "san", "--tasks", "dark-light")
-    bench = start(arguments(protocol, out, *args, steps=60))
-    wait_for(lambda: len(list(out.glob("runs/*/state.pt"))) > 0)
-    os.killpg(bench.pid, signal.SIGKILL)  # the bench and its runs
-    bench.wait()
+    steps = 100  # so that no run ends between its first checkpoint and the kill
+    with started([*UNIDA, *arguments(protocol, out, *args, steps=steps)]) as bench:
+        wait_for(lambda: len(list(out.glob("runs/*/state.pt"))) > 0, bench)
+        bench.kill()  # and its runs
     assert not list(out.glob("runs/*/result.json"))
-    assert main(arguments(protocol, out, *args, steps=60)) == 0
-    assert main(arguments(protocol, whole, *args, steps=60)) == 0
+    assert main(arguments(protocol, out, *args, steps=steps)) == 0
+    assert main(arguments(protocol, whole, *args, steps=steps)) == 0
     for a, b in zip(read_results(out), read_results(whole), strict=True):
         assert a.rules == b.rules
         assert a.ranking == b.ranking
     for log in out.glob("runs/*/metrics.jsonl"):
-        steps = [json.loads(line)["step"] for line in log.read_text().splitlines()]
-        assert steps == list(range(2, 61, 2))
+        seen = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+        assert seen == list(range(2, steps + 1, 2))
 
 
 def test_runs_in_a_row_are_the_same_runs(finished: tuple[Path, Path], tmp_path: Path) -> None:
@@ -204,12 +203,11 @@ def test_two_benches_share_a_folder(tmp_path: Path) -> None:
     protocol = write_data(tmp_path)
     out = tmp_path / "results"
     args = arguments(protocol, out, "--methods", "source_only", "--at-once", "1", steps=4)
-    benches = [start(args) for _ in range(2)]
-    for bench in benches:
-        _, said = bench.communicate(timeout=300)
-        assert bench.returncode == 0, said
+    with started([*UNIDA, *args]) as one, started([*UNIDA, *args]) as two:
+        statuses = (one.ended(), two.ended())
+        assert [file.read_text() for file in (out / "failed").iterdir()] == []  # it says why
+        assert statuses == (0, 0)
     assert len(read_results(out)) == len(list((out / "runs").iterdir())) == 4
-    assert not list((out / "failed").iterdir())
     for log in out.glob("runs/*/metrics.jsonl"):  # none was trained twice
         assert [json.loads(x)["step"] for x in log.read_text().splitlines()] == [2, 4]
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.benches import arguments, wait_for, write_data
+from tests.bench.benches import arguments, write_data
+from tests.processes import wait_for
 from unida.bench.results import read_results
 from unida.cli import main
 
@@ -41,6 +42,16 @@ def holder_of_a_checkpointed_run(out: Path) -> int | None:
     return None
 
 
+def kill(pid: int) -> bool:
+    """False if it has just ended by itself."""
+    assert pid != os.getpid()
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 @pytest.mark.usefixtures("cluster")
 def test_a_killed_worker_costs_nothing(tmp_path: Path) -> None:
     protocol = write_data(tmp_path)
@@ -49,20 +60,18 @@ def test_a_killed_worker_costs_nothing(tmp_path: Path) -> None:
     steps = 80
     status: list[int] = []
     bench = threading.Thread(
-        target=lambda: status.append(main(arguments(protocol, out, *more, steps=steps)))
+        target=lambda: status.append(main(arguments(protocol, out, *more, steps=steps))),
+        daemon=True,  # a bench that hangs does not keep the tests from ending
     )
     bench.start()
-    found: list[int] = []
 
-    def caught() -> bool:
+    def killed_one() -> bool:
+        assert bench.is_alive(), "the bench ended before a worker was killed"
         pid = holder_of_a_checkpointed_run(out)
-        found.extend([pid] if pid else [])
-        return bool(found)
+        return pid is not None and kill(pid)
 
-    wait_for(caught)
-    assert found[0] != os.getpid()
-    os.kill(found[0], signal.SIGKILL)
-    bench.join(timeout=300)
+    wait_for(killed_one)
+    bench.join(timeout=600)
     assert status == [0]
     results = read_results(out)
     assert len(results) == len({(r.entry, r.source, r.seed) for r in results}) == 4

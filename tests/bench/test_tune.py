@@ -1,12 +1,9 @@
 """Searching settings: small studies on digits, alone, killed, together, and with the oracle."""
 
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from collections import Counter
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 import tyro
 
 from tests.images import read_csv, write_classes
+from tests.processes import Child, started, wait_for
 from tests.tasks import QUICK, Task
 from unida.bench.tune.command import run_tune
 from unida.bench.tune.plan import Tune, make_plan
@@ -36,7 +34,7 @@ def tuned(task: Task, out: Path, **options: Any) -> Tune:
     return Tune(**(values | places | options))
 
 
-def start(given: Tune) -> subprocess.Popen[bytes]:
+def elsewhere(given: Tune) -> AbstractContextManager[Child]:
     """The same study in a process of its own."""
     code = (
         "import json, sys; from unida.bench.tune.command import run_tune; "
@@ -45,9 +43,7 @@ def start(given: Tune) -> subprocess.Popen[bytes]:
         "run_tune(Tune(**given))"
     )
     values = {name: getattr(given, name) for name in given.__dataclass_fields__}
-    command = [sys.executable, "-c", code, json.dumps(values)]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    return started([sys.executable, "-c", code, json.dumps(values)])
 
 
 def points(out: Path) -> Counter[tuple[str, str]]:
@@ -115,39 +111,36 @@ def test_a_part_of_the_grid_now_and_the_rest_later(digits: Task, out: Path) -> N
     assert points(out) == dict.fromkeys(POINTS, 1)
 
 
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not (path.exists() and path.stat().st_size) and time.monotonic() < deadline:
-        time.sleep(0.005)
-
-
 def test_killed_and_started_again_it_goes_on(digits: Task, out: Path) -> None:
     """The trial that was cut off goes on from its checkpoint, under its own number."""
-    given = tuned(digits, out, steps=30, checkpoint_every=3, space=("lam=0.1,1",), trials=1)
-    process = start(given)
-    wait_for(out / "trials/000/state.pt")
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert (out / "trials/000/state.pt").exists()
+    given = tuned(digits, out, steps=200, checkpoint_every=3, space=("lam=0.1,1",), trials=1)
+    with elsewhere(given) as study:
+        wait_for((out / "trials/000/state.pt").exists, study)
+        study.kill()
+    assert not (out / "trials/000/done").exists()  # so the kill came in time
     begun = (out / "trials/000/config.json").stat().st_mtime_ns
 
     run_tune(given)
     assert (out / "trials/000/config.json").stat().st_mtime_ns == begun
     assert [row["state"] for row in read_csv(out / "trials.csv")] == ["finished"]
     lines = (out / "trials/000/metrics.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["step"] == 30
+    assert json.loads(lines[-1])["step"] == 200
+
+
+def has_text(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def test_two_processes_share_the_grid(digits: Task, out: Path) -> None:
     given = tuned(digits, out, steps=10)
-    other = start(given)
-    wait_for(out / "locks/000")  # it has taken its first trial
-    run_tune(given)
-    assert other.wait(120) == 0
+    with elsewhere(given) as other:
+        wait_for(lambda: has_text(out / "locks/000"), other)  # it has taken its first trial
+        run_tune(given)
+        assert other.ended() == 0
     assert points(out) == dict.fromkeys(POINTS, 1)
+    # Each was taken once; who took how many hangs on which process is the faster.
     takers = [(out / "locks" / f"{n:03}").read_text().splitlines() for n in range(4)]
-    assert all(len(lines) == 1 for lines in takers)  # each was taken once
-    assert len({line for (line,) in takers}) == 2
+    assert [len(lines) for lines in takers] == [1] * 4
 
 
 def test_machines_without_a_common_folder_share_a_storage(digits: Task, tmp_path: Path) -> None:

@@ -46,12 +46,17 @@ def judged(method: Method) -> Outputs:
         return method.judge(method.predict(IMAGES))
 
 
+def assert_alike(one: torch.Tensor, other: torch.Tensor) -> None:
+    """The last bits of numbers hang on where in memory the weights lie."""
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_a_stored_model_says_the_same(tmp_path: Path, case: Entry) -> None:
     method = made(case)
     loaded = load(stored(method, case, tmp_path / "model.safetensors"), "cpu").method
     before, after = judged(method), judged(loaded)
     for field in dataclasses.fields(Outputs):
-        assert getattr(before, field.name).equal(getattr(after, field.name))
+        assert_alike(getattr(before, field.name), getattr(after, field.name))
     assert not any(t.is_meta for t in (*loaded.parameters(), *loaded.buffers()))
 
 
@@ -82,4 +87,4 @@ def test_loading_allocates_nothing_for_the_images_of_the_training(
     # With memories for so many images no machine would load it.
     method.sizes = dataclasses.replace(SIZES, n_source=10**12, n_target=10**12)
     loaded = load(stored(method, case, tmp_path / "model.safetensors"), "cpu").method
-    assert judged(loaded).probs.equal(judged(method).probs)
+    assert_alike(judged(loaded).probs, judged(method).probs)

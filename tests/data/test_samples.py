@@ -94,7 +94,7 @@ class TestPlainFolders:
 
     def test_no_image_is_an_error_that_says_what_was_looked_for(self, tmp_path: Path) -> None:
         (tmp_path / "x.doc").write_text("x")
-        with pytest.raises(UserError, match=r"holds no image: files ending in \.bmp"):
+        with pytest.raises(UserError, match=r"holds no image: files ending in \.avif, \.bmp"):
             read_unlabelled(tmp_path)
 
     @pytest.mark.parametrize("mode", [0o000, 0o444])
@@ -160,6 +160,11 @@ class TestCSV:
         }
         assert len(read_unlabelled(place)) == 2
 
+    def test_a_space_around_a_label_is_none_of_it(self, tmp_path: Path) -> None:
+        place = tmp_path / "all.csv"
+        place.write_text("path,label\na.png,ant\nb.png,ant \nc.png,bee\n")
+        assert read_labelled(place).classes == ("ant", "bee")
+
     def test_a_quoted_name_may_hold_any_line_break(self, tmp_path: Path) -> None:
         place = tmp_path / "all.csv"
         place.write_bytes('path\n"a\rb\r\nc\nd\x85e\u2028.png"\n'.encode())
@@ -181,6 +186,7 @@ class TestCSV:
             ("label,path\nant\n", "line 2: the path is missing"),
             ("path,label\n" + "x" * 200_000 + ",a\n", "after line 1: field larger than"),
             ("path,label\n", "lists no image"),
+            ("path,label\nx.png,ant\nx.png,bee\n", "x.png both 'ant' and 'bee': keep one"),
         ],
     )
     def test_a_faulty_table_is_an_error_that_says_where(

@@ -3,6 +3,8 @@ what it left out."""
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -173,10 +175,50 @@ class TestAFewBadFiles:
         assert unida.load(project.out, "cpu").classes == ("ant", "bee", "wasp")
 
     def test_predict_names_what_it_leaves_out(self, finished: Project, capfd: Capture) -> None:
-        lost = finished.root / "lost.png"
+        bad = finished.root / "bad.heic"
+        bad.write_text("no image")
         good = finished.target / "050.png"
-        said = remarks(["predict", str(finished.out), str(lost), str(good)], capfd)
-        assert said == f"left out: {lost} (no such file)\n"
+        said = remarks(["predict", str(finished.out), str(bad), str(good)], capfd)
+        assert said == f"left out: {bad} (not an image, or of a kind that is not read)\n"
+
+    def test_predict_refuses_a_path_that_is_not_there(
+        self, finished: Project, capfd: Capture
+    ) -> None:
+        lost, good = finished.root / "lost", finished.target / "050.png"
+        said = complaint(["predict", str(finished.out), str(good), str(lost)], capfd)
+        assert said == f"There is no {lost}."
+
+    def test_a_reader_that_leaves_is_no_accident(self, finished: Project) -> None:
+        command = ["predict", str(finished.out), str(finished.target)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with subprocess.Popen([sys.executable, "-m", "unida", *command], **pipes) as child:
+            assert child.stdout is not None
+            child.stdout.close()  # as `head` does
+            said = child.stderr.read() if child.stderr else b""
+        assert (child.returncode, said) == (1, b"")
+
+    def test_evaluate_refuses_a_class_that_is_spelt_otherwise(
+        self, finished: Project, tmp_path: Path, capfd: Capture
+    ) -> None:
+        labels = write_classes(tmp_path, {"ant": 1, "Bee": 1, "wasp": 1})
+        said = complaint(["evaluate", str(finished.out), "--labels", str(labels)], capfd)
+        assert said == f"{labels} has the class 'Bee', and the model 'bee': rename it."
+
+    def test_evaluate_says_what_counts_as_unknown_and_what_was_left_out(
+        self, finished: Project, tmp_path: Path, capfd: Capture
+    ) -> None:
+        labels = write_classes(tmp_path / "lab[/x]", {"ant": 2, "wasp": 2})
+        (labels / "empty").mkdir()
+        model = str(finished.out / "model.safetensors")  # tests do not write to the run
+        said = remarks(["evaluate", model, "--labels", str(labels)], capfd)
+        assert "Counted as unknown: wasp." in said
+        assert "empty (a class folder without images)" in said
+
+    def test_resume_where_nothing_was_begun(self, tmp_path: Path, capfd: Capture) -> None:
+        said = complaint(["adapt", "--out", str(tmp_path / "none"), "--resume"], capfd)
+        assert (
+            said == f"{tmp_path / 'none'} holds no run to go on with: give the whole command again."
+        )
 
 
 NAMES = [

@@ -1,13 +1,11 @@
 """The researcher's way: a bench on the demo's data, killed and resumed, to tables and figures."""
 
 import csv
-import os
-import signal
 from pathlib import Path
 
 import pytest
 
-from tests.bench.benches import start, wait_for
+from tests.processes import UNIDA, started, wait_for
 from unida.bench.results import read_results
 from unida.cli import main
 
@@ -23,10 +21,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("--at-once", "2", "--out", str(out)),
         *("--option", f"steps={STEPS}", "log_every=4", "checkpoint_every=4", "device=cpu"),
     ]
-    bench = start(command)
-    wait_for(lambda: len(list(out.glob("runs/*/result.json"))) >= 2, seconds=300)
-    os.killpg(bench.pid, signal.SIGKILL)
-    bench.wait()
+    with started([*UNIDA, *command]) as bench:
+        wait_for(lambda: len(list(out.glob("runs/*/result.json"))) >= 2, bench)
+        bench.kill()
     before = {file: file.stat().st_mtime_ns for file in out.glob("runs/*/result.json")}
     assert 2 <= len(before) < 12
     assert main(command) == 0

@@ -178,7 +178,10 @@ def test_help_says_how_with_an_example(command: str, capfd: Capture) -> None:
     assert "Example" in shown
 
 
-def test_the_methods_are_listed_with_paper_year_rule_and_origin(capfd: Capture) -> None:
+def test_the_methods_are_listed_with_paper_year_rule_and_origin(
+    capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")  # a row is one line, however long a new method's name is
     assert main(["methods"]) == 0
     shown = capfd.readouterr().out
     for name, method in METHODS.items():
@@ -186,8 +189,8 @@ def test_the_methods_are_listed_with_paper_year_rule_and_origin(capfd: Capture) 
         assert method.about.venue in row
         assert method.about.spec in row
         assert method.about.paper.split()[0] in row
-    reconstructed = [n for n, m in METHODS.items() if m.about.spec == "reconstruction"]
-    assert reconstructed == ["gate", "spa", "tnt"]
+    reconstructed = {n for n, m in METHODS.items() if m.about.spec == "reconstruction"}
+    assert reconstructed >= {"gate", "spa", "tnt"}
 
 
 def test_the_demo_runs_from_start_to_table(tmp_path: Path, capfd: Capture) -> None:

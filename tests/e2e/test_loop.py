@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from safetensors.torch import load_file
@@ -27,8 +27,10 @@ from unida.report.command import write_report
 from unida.review import ReviewServer, serving
 from unida.runs import RunFolder, to_csv, write_text
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
 Capture = pytest.CaptureFixture[str]
-CHROMIUM = shutil.which("chromium")
 
 
 def write_categories(run: Path, members: dict[str, tuple[str, float]]) -> None:
@@ -82,7 +84,9 @@ def save(run: Path, content: Any) -> None:
     """Through a server, as the page does."""
     with (
         served(run, run / "report.html") as server,
-        closing(http.client.HTTPConnection("127.0.0.1", server.server_port)) as connection,
+        closing(
+            http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+        ) as connection,
     ):
         headers = {"Content-Type": "application/json"}
         connection.request("POST", f"/save?token={server.token}", json.dumps(content), headers)
@@ -159,18 +163,14 @@ def test_the_backbone_of_a_model_is_its_own(run: Path) -> None:
         build_backbone("resnet18", str(run / "model.safetensors"))
 
 
-@pytest.mark.skipif(not CHROMIUM, reason="no chromium")
-def test_what_is_typed_on_the_page_is_saved_from_two_tabs(digits: Task, run: Path) -> None:
-    from playwright.sync_api import Page, expect, sync_playwright
+def test_what_is_typed_on_the_page_is_saved_from_two_tabs(browser: "Browser", run: Path) -> None:
+    from playwright.sync_api import Page, expect
 
+    expect.set_options(timeout=60_000)
     (run / "report.html").unlink()
     page = write_report(RunFolder(run))
-    with (
-        served(run, page) as server,
-        sync_playwright() as play,
-        play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,
-        browser.new_context() as context,
-    ):
+    with served(run, page) as server, browser.new_context() as context:
+        context.set_default_timeout(120_000)
         complaints: list[str] = []
         tabs: list[Page] = [context.new_page(), context.new_page()]
         for tab in tabs:

@@ -22,6 +22,7 @@ import pytest
 
 import unida
 from tests.images import read_csv
+from tests.processes import UNIDA, started, wait_for
 from unida.cli import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
@@ -55,20 +56,17 @@ def type_in(line: str) -> str:
 
 def review(words: list[str]) -> str:
     """Starts the server, names the first category, and stops it as Ctrl-C does."""
-    command = [sys.executable, "-m", "unida", "review", *words, "--no-browser"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
-        assert server.stderr is not None
-        line = next(text for text in server.stderr if "Review at" in text)
-        place = urlsplit(next(word for word in line.split() if word.startswith("http")))
+    with started([*UNIDA, "review", *words, "--no-browser"]) as server:
+        wait_for(lambda: re.search(r"Review at .*\n", server.said()) is not None, server)
+        place = urlsplit(next(w for w in server.said().split() if w.startswith("http")))
         content = json.dumps({"names": {"1": "nine"}, "labels": {}})
-        with closing(http.client.HTTPConnection(place.netloc)) as connection:
+        with closing(http.client.HTTPConnection(place.netloc, timeout=60)) as connection:
             kind = {"Content-Type": "application/json"}
             connection.request("POST", f"/save?{place.query}", content, kind)
             assert connection.getresponse().status == 200
-        server.send_signal(signal.SIGINT)
-        said = server.stderr.read()
-    assert server.returncode == 0
-    return said
+        server.process.send_signal(signal.SIGINT)
+        assert server.ended() == 0
+        return server.said()
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +95,7 @@ def test_two_folders_become_a_label_for_every_picture(shown: Shown) -> None:
 
 def test_new_pictures_are_labelled_and_the_rule_can_be_changed(shown: Shown) -> None:
     assert len(read_csv(Path("new.csv"))) == len(list(Path("digits/target/uci/9").iterdir())) + 1
-    assert {row["rule"] for row in read_csv(Path("strict.csv"))} == {"source:0.02"}
+    assert {row["rule"] for row in read_csv(Path("lenient.csv"))} == {"source:0.02"}
 
 
 def test_the_scores_are_shown(shown: Shown) -> None:

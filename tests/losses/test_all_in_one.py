@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.losses import slow
+from tests.losses.examples import few
 from unida.losses import all_in_one
 from unida.losses.all_in_one import _log_with_tangent
 
@@ -21,7 +22,6 @@ FIVE = [[[0.1, 0.2, 0.3, 0.4, 0.5], [2.0, 1.0, 0.0, -1.0, 3.0]]]
 THIRDS = ("log", "sigmoid")
 FLOAT32_MAX = torch.finfo(torch.float32).max
 
-few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**31)
 thirds = st.sampled_from(THIRDS)
 

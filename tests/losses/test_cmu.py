@@ -5,10 +5,11 @@ import statistics
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.losses.examples import few
 from unida.losses import certainty, class_weights, domain_loss, transferability
 
 
@@ -23,8 +24,6 @@ HEADS = tensor([A, B]).transpose(0, 1)  # (5, 2, 3)
 SURE = torch.stack(
     [tensor([0.9, 0.5, 0.7]), 1 - tensor([0.05, 0.15, 0.25]), 1 - tensor([0.2, 0.9, 0.5])], 1
 )
-
-few = settings(max_examples=25, deadline=None)
 
 
 def scaled(sure: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from scipy import stats
 from torch import Tensor
 
 from tests.losses import slow
+from tests.losses.examples import few
 from unida.losses import info_nce, soft_contrastive, squared_distances, t_kernel
 from unida.losses.contrastive import _released_kernel
 
@@ -288,7 +289,6 @@ LOSSES: dict[str, Loss] = {
     "info_nce": lambda _, z: info_nce(z),
 }
 
-few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**31)
 
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.losses.examples import few
 from tests.losses.sizes import Largest
 from tests.losses.slow import slope
 from unida.losses import entropy_separation, neighbourhood_clustering, parts
@@ -20,7 +21,6 @@ MEMORY = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
 INDEX = torch.tensor([0, 3])
 TAU, RHO = 0.05, 0.549306144
 
-few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**31)
 
 

@@ -4,18 +4,18 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.losses import slow
+from tests.losses.examples import few
 from unida.losses import open_entropy
 
 S1 = [[0.2, -0.3, 0.5], [1.0, 0.0, -0.5]]
 S2 = [[0.1, 0.4, -0.2], [0.3, -0.6, 0.8]]
 FLOAT32_MAX = torch.finfo(torch.float32).max
 
-few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**31)
 
 

@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.losses.examples import few
 from unida.losses import (
     away_from_threshold,
     dirichlet,
@@ -21,7 +22,6 @@ LABELS = [0, 2]
 EVIDENCE = ("softplus", "exp", "relu")
 FORMS = ("digamma", "log", "squared")
 
-few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**31)
 
 

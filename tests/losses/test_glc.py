@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.losses import slow
+from tests.losses.examples import few
 from tests.losses.sizes import Largest
 from unida.losses import (
     glc,
@@ -25,7 +26,6 @@ from unida.losses.glc import group_sizes
 
 LOGITS = [[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 
-few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**31)
 
 

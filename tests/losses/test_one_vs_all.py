@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.losses.examples import few
 from tests.losses.slow import slope
 from unida.losses import one_vs_all, open_entropy
 
@@ -18,7 +19,6 @@ SATURATED = [[[-1000.0, 0.0], [1000.0, 0.0]]]
 MOST = 18.420680744  # −ln 1e−8
 FLOAT32_MAX = torch.finfo(torch.float32).max
 
-few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**31)
 
 

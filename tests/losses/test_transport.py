@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.losses.examples import few
 from unida.losses import (
     adaptive_filling,
     normalised_plan,
@@ -20,7 +21,6 @@ from unida.losses import (
 SCORES = [[0.9, 0.1], [0.8, 0.3], [0.2, 0.7], [0.1, 0.4]]
 SIMILARITY = [[0.9, 0.1], [0.2, 0.8], [0.3, 0.35], [0.1, -0.2]]
 
-few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**31)
 
 

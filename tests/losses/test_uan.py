@@ -4,10 +4,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.losses.examples import few
 from unida.losses import (
     batch_normalised,
     domain_loss,
@@ -29,7 +30,6 @@ W_S_NORMALISED = [0, 1.097833818, 1.902166182]
 W_T_NORMALISED = [2.684164065, 0.315835935, 0]
 D_S, D_T = tensor([0.7, 0.6, 0.4]), tensor([0.3, 0.5, 0.8])
 
-few = settings(max_examples=25, deadline=None)
 numbers = st.lists(st.floats(-5, 5, width=32), min_size=2, max_size=9)
 
 

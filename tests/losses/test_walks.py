@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.losses.examples import few
 from unida.losses import (
     anchor_pairs,
     round_trip,
@@ -18,7 +19,6 @@ from unida.losses import (
     walk,
 )
 
-few = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**31)
 
 
