@@ -115,6 +115,29 @@ def test_images_embedded_before_in_another_domain_are_not_embedded_again(
     )
 
 
+def test_who_is_stopped_goes_on_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unida.embeddings._CHUNK", 8)
+    monkeypatch.setattr("unida.embeddings._PART", 3)
+    domain, backbone, given = noise_domain(), small_backbone(), config(tmp_path, frozen_views=0)
+
+    def stop(done: int, total: int) -> None:
+        if done > 50:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(domain, backbone, (), given, stop)
+    shown: list[int] = []
+    forward = Backbone.forward
+    monkeypatch.setattr(
+        Backbone, "forward", lambda self, x: (shown.append(len(x)), forward(self, x))[1]
+    )
+    rows = embed(domain, backbone, (), given, quietly).pixels.get(torch.arange(70))
+    assert sum(shown) == 70 - 48  # two parts of three times eight were there
+    whole = embed(domain, backbone, (), config(tmp_path / "b", frozen_views=0), quietly)
+    assert torch.equal(rows, whole.pixels.get(torch.arange(70)))
+    assert {len(list(tmp_path.glob(f"*.{kind}"))) for kind in ("f32", "rows")} == {1}
+
+
 @pytest.mark.parametrize("change", ["weights", "size", "drawn views", "damage"])
 def test_only_the_same_network_s_embeddings_are_taken_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
@@ -231,8 +254,9 @@ def test_a_frozen_run_resumes_to_the_same_bits(digits: Task, tmp_path: Path) -> 
 
 def test_a_method_that_looks_into_the_backbone_says_so(digits: Task, out: Path) -> None:
     run = digits.config(out, method="spa", frozen=True, cache_dir=str(out.parent / "cache"))
-    with pytest.raises(UserError, match="leave --frozen out"):
+    with pytest.raises(UserError, match="without --frozen"):
         run_adaptation(run)
+    assert not out.exists()
 
 
 def test_from_python(digits: Task, out: Path) -> None:

@@ -34,4 +34,4 @@ robustness() { # METHOD
 tables san:anchors=true & tables ovanet & wait
 robustness san:anchors=true & robustness ovanet & wait
 robustness san-no-scl:anchors=true & launch=auto bench unda 1000 --methods dcc --seeds 1 --tasks $four & wait
-bench witness 10000 --methods ovanet --seeds 1 --tasks Art-Clipart
+bench witness 10000 --methods ovanet --seeds 1 --tasks Art-Clipart & bench unda 1000 --methods san-released --seeds 1 --tasks $four & wait

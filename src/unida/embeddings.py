@@ -3,12 +3,16 @@
 The embeddings of a domain lie in one memory-mapped file, (N, 1 + views, D), named by a hash of all
 they follow from: first those of the plain view, then those of the augmented ones. Beside it lies
 which images they are of: another domain that shares some, a part of this one for instance, takes
-those over, if they are of the plain view alone.
+those over, if they are of the plain view alone. What is done of a domain is kept in parts until all
+of it is: who is stopped goes on from there.
 """
 
+import itertools
 import math
 import os
 from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import BinaryIO
@@ -29,6 +33,7 @@ from unida.streams import stream
 from unida.views import PLAIN, WEAK, View, make_view
 
 _CHUNK = 64  # images at a time
+_PART = 16  # chunks that are kept at a time
 
 FloatRow = npt.NDArray[np.float32]
 
@@ -63,8 +68,11 @@ def embed(
         blocks = _embeddings(domain, backbone, augmented, config, progress, earlier)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            write_whole(file, lambda out: _write(out, blocks))
-            earlier.note(file)
+            kept = blocks if augmented else _keep_parts(blocks, earlier, file)
+            write_whole(file, lambda out: _write(out, kept))
+            earlier.note(file, earlier.digests)
+            for part in folder.glob(f"{file.stem}-*"):
+                part.unlink(missing_ok=True)
         except OSError as error:
             raise UserError(
                 f"The embeddings cannot be written in {folder}: {error.strerror}. Free some space "
@@ -90,12 +98,16 @@ class Earlier:
         self.maker, self.digests = maker, list[bytes]()
         self.found: dict[bytes, FloatRow] = {}
         for record in folder.glob("*.rows") if reuse else ():
-            content, file = record.read_bytes(), record.with_suffix(".f32")
-            digests = [content[i : i + 16] for i in range(16, len(content), 16)]
-            if content[:16] == maker and is_whole(file, 4 * width * len(digests)):
-                touch(record)
-                rows = np.memmap(file, np.float32, "r", shape=(len(digests), 1, width))
-                self.found |= dict(zip(digests, rows, strict=True))
+            with suppress(FileNotFoundError):  # another process has the whole now
+                self._take(record, width)
+
+    def _take(self, record: Path, width: int) -> None:
+        content, file = record.read_bytes(), record.with_suffix(".f32")
+        digests = [content[i : i + 16] for i in range(16, len(content), 16)]
+        if content[:16] == self.maker and is_whole(file, 4 * width * len(digests)):
+            touch(record)
+            rows = np.memmap(file, np.float32, "r", shape=(len(digests), 1, width))
+            self.found |= dict(zip(digests, rows, strict=True))
 
     def split(self, images: Tensor) -> tuple[Tensor, list[FloatRow]]:
         """Numbers of the images that are new, and the embeddings of the others."""
@@ -107,9 +119,9 @@ class Earlier:
             self.found[digest] for digest in digests if digest in self.found
         ]
 
-    def note(self, file: Path) -> None:
+    def note(self, file: Path, digests: list[bytes]) -> None:
         """Which images the file is of."""
-        content = b"".join([self.maker, *self.digests])
+        content = b"".join([self.maker, *digests])
         write_whole(file.with_suffix(".rows"), lambda out: out.write(content))
 
 
@@ -139,6 +151,17 @@ def _embeddings(
         yield rows
         progress(int(index[-1]) + 1, len(domain))
     backbone.dtype = low
+
+
+def _keep_parts(blocks: Iterator[Tensor], earlier: Earlier, file: Path) -> Iterator[Tensor]:
+    """Hands the blocks on; every few of them are a file of their own, too."""
+    first = 0
+    while some := list(itertools.islice(blocks, _PART)):
+        yield from some
+        part = file.with_stem(f"{file.stem}-{first}")
+        write_whole(part, partial(_write, blocks=iter(some)))
+        earlier.note(part, earlier.digests[first:])
+        first = len(earlier.digests)
 
 
 def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:

@@ -35,7 +35,7 @@ _SIGNS, _WIDTH = 3, 5  # columns of LIST.npy: size, mtime, ctime; then 16 bytes 
 UNREADABLE = bytes(16)
 _UNSURE = 2 * 10**9  # ns: a file system's clock may be this coarse
 _MONTH = 30 * 24 * 3600
-_OURS = re.compile(r"[0-9a-f]{32}\.(npy|json|u8|f32|rows)(\.[0-9a-f]+\.part)?")
+_OURS = re.compile(r"[0-9a-f]{32}(-[0-9]+)?\.(npy|json|u8|f32|rows)(\.[0-9a-f]+\.part)?")
 
 
 def default_cache_dir() -> Path:
