@@ -7,24 +7,13 @@ import numpy as np
 import onnxruntime
 from PIL import Image, ImageOps
 
-
-def to_rgb(image):
-    """As unida reads it: of 16-bit grey values the high byte, white under what is transparent."""
-    if image.mode == "I;16":
-        image = Image.frombytes("L", image.size, image.tobytes()[1::2])
-    if "A" in image.getbands() or "transparency" in image.info:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("RGB")
-
-
 model = onnxruntime.InferenceSession(sys.argv[1])
 about = model.get_modelmeta().custom_metadata_map
 labels, size, images = json.loads(about["labels"]), int(about["size"]), []
 for path in sys.argv[2:]:
     image = Image.open(path)
     image.draft("RGB", (2 * size, 2 * size))  # a large JPEG is read at a smaller scale
-    upright = to_rgb(ImageOps.exif_transpose(image))
+    upright = ImageOps.exif_transpose(image).convert("RGB")
     images.append(np.asarray(upright.resize((size, size), Image.BILINEAR)))
 found, probabilities, _ = model.run(None, {"images": np.stack(images)})
 for path, label, p in zip(sys.argv[2:], found, probabilities, strict=True):

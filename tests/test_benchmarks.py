@@ -1,5 +1,6 @@
 """The speed benchmarks run in their smallest form and write what they should; nothing is timed."""
 
+import argparse
 import importlib
 import json
 import sys
@@ -155,10 +156,10 @@ def test_against_says_what_it_saw_where_no_step_is_found(
         run(monkeypatch, "against", tmp_path, "--theirs", theirs, *data)
 
 
-def test_against_says_so_where_all_steps_come_at_once(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    theirs = f"{sys.executable} -c \"print('iter 60', 'iter 300', sep=chr(10))\""
-    data = ("--source", tmp_path, "--target", tmp_path)
+def test_against_says_so_where_all_steps_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    against = importlib.import_module("against")
+    command = [sys.executable, "-c", "print('iter 60', 'iter 300', sep=chr(10))"]
+    given = argparse.Namespace(warm_up=50, steps=300, limit=300)
     with pytest.raises(SystemExit, match="from 50 to 300 all at once"):
-        run(monkeypatch, "against", tmp_path, "--theirs", theirs, *data)
+        against.steps_per_second(command, r"iter (\d+)", given)

@@ -313,7 +313,7 @@ def test_the_decisions_are_by_normalised_entropy() -> None:
         ({"source_share": 0}, "source_share is 0.0; allowed: between 0 and 1."),
         ({"target_lr": 0}, "target_lr is 0.0; allowed: more than 0, at most 100."),
         ({"search": 5}, "search is 5; allowed: from 10 to 20000."),
-        ({"width": 0}, "width is 0; allowed: from 1 to 16384."),
+        ({"width": 0}, "width is 0; allowed: from 2 to 16384."),
         ({"rho": "nan"}, "rho is nan; allowed: from 0 to 1."),
     ],
 )
