@@ -18,9 +18,9 @@ import pytest
 from tests.images import file_size_limit
 from tests.processes import UNIDA, Child, started, wait_for
 from unida.cli import main
-from unida.corrections import LONGEST_NAME, Store, checked, read_saved, read_subject
 from unida.errors import UserError
-from unida.review import MOST_BYTES, Review, ReviewServer, run_review, serving
+from unida.review.corrections import LONGEST_NAME, Store, checked, read_saved, read_subject
+from unida.review.server import MOST_BYTES, Review, ReviewServer, run_review, serving
 from unida.runs import to_csv, write_text
 
 Capture = pytest.CaptureFixture[str]

@@ -22,7 +22,7 @@ ROOMS = (
     "console", "discover",  # what is there among the unknown
     "report", "export", "conclusion", "adaptation", "estimator",  # what a user calls
     "demo", "bench",
-    "corrections", "continuation", "review",  # what a person says of a run
+    "review",  # what a person says of a run
     "options", "cli",
 )  # fmt: skip
 """A file may import from its own room and from those before it."""

@@ -24,7 +24,6 @@ from unida.bench.tune.command import run_tune
 from unida.bench.tune.plan import Tune
 from unida.config import RunConfig, load_config
 from unida.console import say
-from unida.continuation import fitted, next_config, run_continuation
 from unida.data.check import DataCheck, run_data_check
 from unida.data.samples import Skipped
 from unida.demo import Demo, run_demo
@@ -37,7 +36,8 @@ from unida.model import load
 from unida.options import parse as _parse
 from unida.reject import RULES, in_words, rules_in_words
 from unida.report.command import Report, refresh_report, run_report
-from unida.review import Review, run_review
+from unida.review.continuation import fitted, next_config, run_continuation
+from unida.review.server import Review, run_review
 from unida.runs import RunFolder, prediction_lines, to_bytes, write_lines, write_text
 
 

@@ -14,7 +14,7 @@
     categories.json     how many there are, and what shows them
     report.html         the run as a page; comes after all, and anew by `unida report`
     source.csv          of a continued run: the images it learns from
-    review.json         names and labels a person gave (`unida.corrections`); every save is kept in
+    review.json         names and labels a person gave (`unida.review`); every save is kept in
     review-history/
 
 Files are written to a temporary name and renamed, so whatever is there is whole.

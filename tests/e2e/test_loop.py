@@ -19,12 +19,12 @@ from tests.tasks import Task
 from unida.adaptation import run_adaptation
 from unida.cli import main
 from unida.config import RunConfig
-from unida.continuation import Said, fitted, joined, next_config
-from unida.corrections import Corrections, Member, Store, read_saved, read_subject
 from unida.errors import UserError
 from unida.models.backbone import build_backbone
 from unida.report.command import write_report
-from unida.review import ReviewServer, serving
+from unida.review.continuation import Said, fitted, joined, next_config
+from unida.review.corrections import Corrections, Member, Store, read_saved, read_subject
+from unida.review.server import ReviewServer, serving
 from unida.runs import RunFolder, to_csv, write_text
 
 if TYPE_CHECKING:

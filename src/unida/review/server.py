@@ -29,9 +29,9 @@ from urllib.parse import parse_qs, urlsplit
 import tyro
 
 from unida.console import say
-from unida.corrections import Corrections, Store, read_saved, read_subject
 from unida.errors import UserError, require
 from unida.report.command import write_report
+from unida.review.corrections import Corrections, Store, read_saved, read_subject
 from unida.runs import RunFolder
 
 HOST = "127.0.0.1"

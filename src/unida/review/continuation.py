@@ -15,11 +15,11 @@ from unida import team
 from unida.adaptation import checked, run_adaptation
 from unida.config import RunConfig, load_config
 from unida.console import say
-from unida.corrections import Corrections, Member, read_saved, read_subject, read_verdicts
 from unida.data.samples import read_source
 from unida.devices import pick_device
 from unida.errors import UserError, require, shorten
 from unida.model import Model
+from unida.review.corrections import Corrections, Member, read_saved, read_subject, read_verdicts
 from unida.runs import RunFolder, to_bytes, to_csv, write_text
 from unida.types import UNKNOWN
 
