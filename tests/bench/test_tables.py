@@ -222,8 +222,9 @@ def test_runs_with_other_options_are_rows_of_their_own(change: Any, named: str) 
         assert row(table, f"san ({named})")["Avg published†"] == "–"
 
 
-def test_a_setting_that_is_no_more_sets_apart_only_where_it_was_in_use() -> None:
-    usual, used = (make(settings={"lam": 1.0, "by_mass": value}) for value in (False, True))
+@pytest.mark.parametrize("setting", ["by_mass", "anchors"])  # one that went, one that came
+def test_a_setting_not_all_results_know_sets_apart_only_where_it_was_in_use(setting: str) -> None:
+    usual, used = (make(settings={"lam": 1.0, setting: value}) for value in (False, True))
     assert from_json(to_json(usual), "here") == make()
     assert from_json(to_json(used), "here") == used
 

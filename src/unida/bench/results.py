@@ -17,9 +17,9 @@ from unida.runs import write_text
 
 FORMAT = 1
 """Of result.json; a file of another format is refused."""
-RETIRED = (("san", "by_mass", False),)
-"""Method, name and value of settings that are no more, where every run now has that value: older
-results are read without them, so that they stand in one row with newer ones."""
+UNSAID = (("san", "by_mass", False), ("san", "anchors", False), ("ovanet", "anchors", False))
+"""Method, name and value of settings that came or went when every run had that value: results are
+read without them, so that older and newer ones stand in one row."""
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def from_json(text: str, where: str) -> Result:
             )
         rules = {k: RuleResult(**v) for k, v in values.pop("rules").items()}
         method, settings = values["method"], values.pop("settings").items()
-        settings = {k: v for k, v in settings if (method, k, v) not in RETIRED}
+        settings = {k: v for k, v in settings if (method, k, v) not in UNSAID}
         return Result(rules=rules, settings=settings, **values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{where} is not a result of unida bench ({error!r}).") from None
