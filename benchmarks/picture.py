@@ -2,8 +2,8 @@
 
     python benchmarks/picture.py
 
-Reads the scores of the end-to-end run with seed 0 and writes docs/unknown-scores.svg. The truth
-colours the picture; neither threshold has seen it.
+Reads the scores of the end-to-end run with seed 0, taken from its scores.npz on the device, and
+writes docs/unknown-scores.svg. The truth colours the picture; neither threshold has seen it.
 """
 
 import csv

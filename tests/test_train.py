@@ -238,3 +238,14 @@ def test_paths_of_a_run_are_absolute(digits: Task, monkeypatch: pytest.MonkeyPat
     here = {digits.source / name for name in ("run", "w.pt", "kept")}
     assert {Path(p or "") for p in (config.out, config.weights, config.cache_dir)} == here
     assert checked(digits.config(Path("run"), weights="none")).weights == "none"
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_whole_network_on_a_cpu_is_warned_of(
+    digits: Task, out: Path, capfd: pytest.CaptureFixture[str], frozen: bool
+) -> None:
+    network = {"backbone": "resnet18", "weights": "none", "cache_dir": str(out.parent / "cache")}
+    run_adaptation(digits.config(out, steps=1, frozen=frozen, **network))
+    said = capfd.readouterr().err
+    assert ("--frozen is faster" in said) != frozen
+    assert ("embedding target: 80 images" in said) == frozen
