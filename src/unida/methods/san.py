@@ -34,7 +34,8 @@ from unida.views import WEAK, strong
 
 WITH_WEIGHTS = {"lam": 3.0, "bandwidth": 1.0, "hidden": 1.0, "projection_lr": 1.0}
 FROM_SCRATCH = {"lam": 1.0, "bandwidth": 0.3, "hidden": 2.0, "projection_lr": 0.01}
-"""Settings where none is given: a network that knows nothing yet is followed less."""
+"""Settings where none is given: a network that knows nothing yet is followed less, and not at all
+in what it is surest of: it has `anchors` only with weights, and with neighbours."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class SANConfig:
     projection_lr: float | None = None
     crop: float = 0.7
     neighbours: int | None = None
-    anchors: bool = False
+    anchors: bool | None = None
 
     def __post_init__(self) -> None:
         require_range(self, 0, 1000, "lam", "beta", "third_weight", "entropy")
@@ -108,7 +109,7 @@ class SAN(Method):
     capturable = True
 
     def __init__(self, config: SANConfig, backbone: Backbone, sizes: Sizes) -> None:
-        config = _filled(config, backbone.pretrained)  # with a model it is stored as built
+        config = _filled(config, backbone.pretrained, sizes)  # with a model it is stored as built
         super().__init__(config, backbone, sizes)
         features, n_classes, hidden = backbone.out_features, sizes.n_classes, config.hidden or 1.0
         usual = 512 if backbone.pretrained else min(features, 512)
@@ -121,7 +122,7 @@ class SAN(Method):
             else ClosedAndOpen(seen, n_classes)
         )
         k = at_most("neighbours", config.neighbours, USUAL, sizes.n_target - 1, "other images")
-        self.neighbours = Neighbours(sizes.n_target, seen, n_classes, k, config.anchors)
+        self.neighbours = Neighbours(sizes.n_target, seen, n_classes, k, bool(config.anchors))
         self.top_n = at_most("top_n", config.top_n, 20, n_classes, "classes")
         self.source_views = (WEAK,)
         # A frozen network cannot bring strongly changed images together with plain ones.
@@ -193,7 +194,9 @@ class SAN(Method):
             self.classifier.open.scale_rows()  # as OVANet
 
 
-def _filled(config: SANConfig, pretrained: bool) -> SANConfig:
-    usual = WITH_WEIGHTS if pretrained else FROM_SCRATCH
+def _filled(config: SANConfig, pretrained: bool, sizes: Sizes) -> SANConfig:
+    usual: dict[str, float] = WITH_WEIGHTS if pretrained else FROM_SCRATCH
+    alone = config.neighbours == 0 or sizes.n_target == 1
+    usual = usual | {"anchors": pretrained and not alone}
     left_out = {name: value for name, value in usual.items() if getattr(config, name) is None}
     return replace(config, **left_out)  # type: ignore[arg-type]
