@@ -32,11 +32,11 @@ def main() -> None:
         label = f"{name} classes ({part.sum()} images)"
         axes.hist(scores[part], bins, color=colour, alpha=0.75, density=True, label=label)
     for threshold, style, name in (
-        (0.0, ":", "largest output decides (own)"),
+        (0.0, ":", "as many as the largest output accepts (own)"),
         (mixture(scores).threshold, "--", "two groups, fitted without labels (mixture)"),
     ):
         axes.axvline(threshold, color="black", linestyle=style, label=name)
-    axes.set_xlabel("unknown score of a target image  (max “is not k” − max “is k”)")
+    axes.set_xlabel("unknown score of a target image  (the less it is like a class's surest images, the more)")
     axes.set_ylabel("density")
     axes.set_title("SAN, Office-Home Clipart → Real World: known and unknown, told apart")
     axes.legend(frameon=False, fontsize=9)

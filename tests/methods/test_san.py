@@ -269,6 +269,22 @@ def test_a_network_that_knows_nothing_yet_is_followed_less(pretrained: bool) -> 
         assert method.head_groups()[0].lr == built["projection_lr"]
 
 
+def test_anchors_need_weights_and_somebody_to_agree_on_them() -> None:
+    for pretrained, n_target, given, anchors in (
+        (True, 24, {}, True),
+        (False, 24, {}, False),
+        (True, 1, {}, False),
+        (True, 24, {"neighbours": 0}, False),
+        (True, 24, {"anchors": False}, False),
+        (False, 24, {"anchors": True}, True),
+    ):
+        backbone = build_backbone("small_cnn", None)
+        backbone.pretrained = pretrained
+        sizes = dataclasses.replace(SIZES, n_target=n_target)
+        method = SAN(from_mapping(SANConfig, given, "san"), backbone, sizes)
+        assert method.config.anchors is anchors, (pretrained, n_target, given)
+
+
 def test_few_features_that_mean_something_get_a_wide_projection() -> None:
     for pretrained, width in ((True, 512), (False, 128)):
         backbone = build_backbone("small_cnn", None)

@@ -12,17 +12,28 @@ from tests.tasks import Task, assert_alike
 from unida.adaptation import run_adaptation
 from unida.errors import UserError
 from unida.model import load
-from unida.models.anchors import Anchors
+from unida.models import anchors as anchors_module
+from unida.models.anchors import FEWEST, Anchors
 
 CENTRES = F.normalize(torch.tensor([[1.0, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]))
 """Where classes 0 and 1 lie in the target, and what nobody named."""
 
 
+@pytest.fixture
+def few_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anchors on as few images as a test has."""
+    monkeypatch.setattr(anchors_module, "FEWEST", 0.1)
+
+
 def clouds(each: int = 20, seed: int = 0) -> tuple[Tensor, Tensor]:
     """Unit rows around each centre, and which one."""
-    draws = torch.Generator().manual_seed(seed)
     of = torch.arange(3).repeat_interleave(each)
-    return F.normalize(CENTRES[of] + 0.1 * torch.randn(3 * each, 4, generator=draws)), of
+    return around(of, seed), of
+
+
+def around(of: Tensor, seed: int = 0) -> Tensor:
+    draws = torch.Generator().manual_seed(seed)
+    return F.normalize(CENTRES[of] + 0.1 * torch.randn(len(of), 4, generator=draws))
 
 
 def said(scores: Tensor, classes: Tensor, n_classes: int = 3) -> Tensor:
@@ -48,6 +59,7 @@ def sure_of_a_few(of: Tensor, each: int = 20) -> Tensor:
     return said(scores, torch.where(right, of, place % 2))
 
 
+@pytest.mark.usefixtures("few_will_do")
 def test_a_few_sure_images_are_enough() -> None:
     rows, of = clouds()
     anchors = found(rows, sure_of_a_few(of))
@@ -58,6 +70,7 @@ def test_a_few_sure_images_are_enough() -> None:
     assert (likeness > 0.95).all()
 
 
+@pytest.mark.usefixtures("few_will_do")
 def test_a_class_without_sure_images_is_given_nothing() -> None:
     rows, of = clouds()
     classifier = sure_of_a_few(of)
@@ -66,6 +79,7 @@ def test_a_class_without_sure_images_is_given_nothing() -> None:
     assert anchors.says(rows, classifier)[:, 3].max() < 1e-4
 
 
+@pytest.mark.usefixtures("few_will_do")
 def test_as_many_are_unknown_as_the_classifier_says() -> None:
     rows, of = clouds()
     classifier = sure_of_a_few(of)
@@ -75,6 +89,7 @@ def test_as_many_are_unknown_as_the_classifier_says() -> None:
         assert (answers[:, 0] < 0).sum() == (shifted[:, 0] < 0).sum(), shift
 
 
+@pytest.mark.usefixtures("few_will_do")
 def test_probabilities_are_probabilities() -> None:
     rows, of = clouds()
     answers = found(rows, sure_of_a_few(of)).says(rows, sure_of_a_few(of))
@@ -82,6 +97,7 @@ def test_probabilities_are_probabilities() -> None:
     assert (answers[:, 1:] >= 0).all()
 
 
+@pytest.mark.usefixtures("few_will_do")
 @pytest.mark.parametrize("filled", [False, True])
 def test_the_classifier_has_the_word_if_it_accepts_nothing(filled: bool) -> None:
     rows, of = clouds()
@@ -90,6 +106,26 @@ def test_the_classifier_has_the_word_if_it_accepts_nothing(filled: bool) -> None
     assert torch.equal(anchors.says(rows, classifier), classifier)
 
 
+@pytest.mark.parametrize(("images", "kept"), [(9, False), (10, True), (40, True)])
+def test_a_common_class_is_kept_though_the_classifier_is_less_sure_of_it(
+    images: int, kept: bool
+) -> None:
+    of = (torch.arange(80) < images).long()  # four classes, so an even share is 20
+    anchors = Anchors(4, 4)
+    anchors.fill(around(of), said(torch.where(of == 1, -1.0, -2.0), of, 4), alone)
+    assert anchors.there.tolist() == [True, kept, False, False]
+
+
+@pytest.mark.parametrize("short_by", [0, 1])
+def test_too_few_accepted_images_are_no_ground(short_by: int) -> None:
+    rows, of = clouds(each=FEWEST)
+    scores = torch.full((len(rows),), -1.0)
+    scores[:short_by] = 1.0
+    classifier = said(scores, of)
+    assert bool(found(rows, classifier).there.any()) == (short_by == 0)
+
+
+@pytest.mark.usefixtures("few_will_do")
 def test_nothing_of_an_earlier_look_is_left() -> None:
     rows, of = clouds()
     again, (others, of_others) = found(rows, sure_of_a_few(of)), clouds(seed=1)
@@ -105,6 +141,7 @@ def test_not_without_neighbours(name: str) -> None:
         build(name, neighbours=0, anchors=True)
 
 
+@pytest.mark.usefixtures("few_will_do")
 @pytest.mark.parametrize("name", ["san", "ovanet"])
 def test_a_model_keeps_its_anchors(digits: Task, out: Path, name: str) -> None:
     run = digits.config(out, method=name, steps=30, settings=("neighbours=3", "anchors=true"))

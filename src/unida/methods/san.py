@@ -9,8 +9,7 @@ Where paper and released code differ, and what is the default here:
   the same idea well posed (see `unida.losses.soft_contrastive`).
 * Third term of L_AIO: printed ln(c^y − max c̃), released a bounded log-sigmoid; see `third`.
 * Target entropy: in the released code only. Without AIO (`classifier`): in the paper's ablation.
-* Head: left open in the paper (here linear on z); the released one hashes z first, by rows set back
-  to unit length at every step, which here may grow; see `head`.
+* Head: left open in the paper; the released one hashes z, by unit rows, which here may grow.
 * H: as wide as the features and 100 times slower when released; see `width`, `projection_lr`.
 * Neighbours, anchors: in neither. SCL trains alike images to be together; verdicts use that, too.
 * Batch norm sees one domain at a time, in both; here, with weights, it keeps their statistics.
@@ -34,8 +33,7 @@ from unida.views import WEAK, strong
 
 WITH_WEIGHTS = {"lam": 3.0, "bandwidth": 1.0, "hidden": 1.0, "projection_lr": 1.0}
 FROM_SCRATCH = {"lam": 1.0, "bandwidth": 0.3, "hidden": 2.0, "projection_lr": 0.01}
-"""Settings where none is given: a network that knows nothing yet is followed less, and not at all
-in what it is surest of: it has `anchors` only with weights, and with neighbours."""
+"""Settings where none is given: a network that knows nothing yet is followed less."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ class SANConfig:
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
         neighbours: target images with a say in the verdict on another; by default 6; 0 for none.
-        anchors: judge by likeness to the surest verdicts' images (`unida.models.anchors`).
+        anchors: judge by likeness to images of sure verdicts; by default with weights, neighbours.
     """
 
     lam: float | None = None
@@ -101,7 +99,7 @@ class SAN(Method):
         paper="Boosting Novel Category Discovery Over Domains with Soft Contrastive Learning and "
         "All in One Classifier",
         venue="ICCV 2023",
-        rule="the largest of all 2K outputs says 'is not k'",
+        rule="the largest of all 2K outputs says 'is not k', with anchors as often as it does",
         spec="released code",
     )
     Config = SANConfig
@@ -195,8 +193,7 @@ class SAN(Method):
 
 
 def _filled(config: SANConfig, pretrained: bool, sizes: Sizes) -> SANConfig:
-    usual: dict[str, float] = WITH_WEIGHTS if pretrained else FROM_SCRATCH
-    alone = config.neighbours == 0 or sizes.n_target == 1
-    usual = usual | {"anchors": pretrained and not alone}
+    usual = WITH_WEIGHTS if pretrained else FROM_SCRATCH
+    usual = usual | {"anchors": pretrained and config.neighbours != 0 and sizes.n_target > 1}
     left_out = {name: value for name, value in usual.items() if getattr(config, name) is None}
     return replace(config, **left_out)  # type: ignore[arg-type]

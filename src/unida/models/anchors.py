@@ -14,6 +14,12 @@ from torch import Tensor, nn
 ROUNDS = 3
 SURE = 0.5
 """Share of the images the classifier accepts that anchors are made of, the surest."""
+COMMON = 0.5
+"""Of an even share of the accepted images: a class with more of them is surely there, and has an
+anchor of its own surer half if none is among the surest."""
+FEWEST = 20
+"""Images a class that the classifier must accept, on average. In a target of a few hundred a class
+is often missing among the surest by chance, and without an anchor it would be lost."""
 TEMPERATURE = 0.1
 """Of likeness to the anchors, where probabilities are asked for."""
 
@@ -25,11 +31,12 @@ class Anchors(nn.Module):
 
     First the classifier says which these are: the surer half of the images it accepts, by its own
     rule. Then, in further rounds, as many that are most like the anchors so far. An image is the
-    more unknown the less it is like any anchor. A class that no sure image shows has none: it is
-    probably the source's alone, and nothing is given to it.
+    more unknown the less it is like any anchor. A class that no sure image shows, and few accepted
+    ones, has none: it is probably the source's alone, and nothing is given to it.
 
     The score is shifted so that as many images are below zero as the classifier accepts: it says
-    how many are unknown, the anchors say which. If it accepts none, it keeps the last word.
+    how many are unknown, the anchors say which. If it accepts fewer than `FEWEST` a class, anchors
+    would be built on too little, and it keeps the last word.
 
     Args:
         features: numbers that describe an image.
@@ -70,19 +77,25 @@ class Anchors(nn.Module):
         self.shift.zero_()
         said = hear(classifier)
         accepted = int((said[:, 0] < 0).sum())
-        if accepted == 0:
+        if accepted < FEWEST * len(self.there):
             return
         for _ in range(ROUNDS):
-            self._place(rows, said, math.ceil(SURE * accepted))
+            self._place(rows, said, accepted)
             said = hear(self.says(rows, classifier))
         self.shift.copy_(-_bound(said[:, 0], accepted))
 
-    def _place(self, rows: Tensor, said: Tensor, sure: int) -> None:
+    def _place(self, rows: Tensor, said: Tensor, accepted: int) -> None:
         """Anchors at the means of the images that are surest of their class."""
-        surest = said[:, 0].argsort(stable=True)[:sure]
-        shown = F.one_hot(said[surest, 1:].argmax(1), len(self.there)).to(rows.dtype)
-        self.directions.copy_(F.normalize(shown.T @ rows[surest]))
-        self.there.copy_(shown.any(0))
+        surest_first = said[:, 0].argsort(stable=True)[:accepted]
+        shown = F.one_hot(said[surest_first, 1:].argmax(1), len(self.there))
+        half = math.ceil(SURE * accepted)
+        sure = torch.cat([shown[:half], torch.zeros_like(shown[half:])])
+        total = shown.sum(0)
+        overlooked = ~sure.any(0) & (total >= COMMON * accepted / len(total))
+        own_half = shown.cumsum(0) <= torch.ceil(SURE * total)
+        sure = (sure + shown * (own_half & overlooked)).to(rows.dtype)
+        self.directions.copy_(F.normalize(sure.T @ rows[surest_first]))
+        self.there.copy_(sure.any(0))
 
 
 def _bound(scores: Tensor, below: int) -> Tensor:
