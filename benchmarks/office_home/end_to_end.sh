@@ -31,7 +31,8 @@ robustness() { # METHOD
     bench unknowns 1000 --methods "$1" --seeds 1 --tasks Clipart-Product --unknowns 10,20,30,40
 }
 
-tables san:anchors=true & tables ovanet & wait
-robustness san:anchors=true & robustness ovanet & wait
-robustness san-no-scl:anchors=true & launch=auto bench unda 1000 --methods dcc --seeds 1 --tasks $four & wait
+tables san & tables ovanet & wait
+robustness san & robustness ovanet & wait
+robustness san-no-scl & launch=auto bench unda 1000 --methods dcc --seeds 1 --tasks $four & wait
+bench unda 1000 --methods san-no-scl,san-info-nce,san-no-aio --seeds 1 --tasks $four
 bench witness 10000 --methods ovanet --seeds 1 --tasks Art-Clipart & bench unda 1000 --methods san-released --seeds 1 --tasks $four & wait
