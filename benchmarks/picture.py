@@ -36,7 +36,7 @@ def main() -> None:
         (mixture(scores).threshold, "--", "two groups, fitted without labels (mixture)"),
     ):
         axes.axvline(threshold, color="black", linestyle=style, label=name)
-    axes.set_xlabel("unknown score of a target image  (the less it is like a class's surest images, the more)")
+    axes.set_xlabel("unknown score: the less an image is like a class's surest ones, the higher")
     axes.set_ylabel("density")
     axes.set_title("SAN, Office-Home Clipart → Real World: known and unknown, told apart")
     axes.legend(frameon=False, fontsize=9)

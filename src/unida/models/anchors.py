@@ -4,7 +4,6 @@ A classifier knows what a class looks like in the source. The target's own image
 together, but elsewhere: its surest verdicts say where.
 """
 
-import math
 from collections.abc import Callable
 
 import torch
@@ -88,14 +87,26 @@ class Anchors(nn.Module):
         """Anchors at the means of the images that are surest of their class."""
         surest_first = said[:, 0].argsort(stable=True)[:accepted]
         shown = F.one_hot(said[surest_first, 1:].argmax(1), len(self.there))
-        half = math.ceil(SURE * accepted)
-        sure = torch.cat([shown[:half], torch.zeros_like(shown[half:])])
-        total = shown.sum(0)
-        overlooked = ~sure.any(0) & (total >= COMMON * accepted / len(total))
-        own_half = shown.cumsum(0) <= torch.ceil(SURE * total)
-        sure = (sure + shown * (own_half & overlooked)).to(rows.dtype)
+        sure = _sure(shown).to(rows.dtype)
         self.directions.copy_(F.normalize(sure.T @ rows[surest_first]))
         self.there.copy_(sure.any(0))
+
+
+def _sure(shown: Tensor) -> Tensor:
+    """What the surer half of the images shows, and the surer half of a common class it overlooks.
+
+    Args:
+        shown: (N, K), 1 for the class of each image, else 0; the surest first.
+
+    Returns:
+        The same, all 0 for the images that are not among these.
+    """
+    n, n_classes = shown.shape
+    total = shown.sum(0)
+    sure = shown * (torch.arange(n, device=shown.device) < SURE * n)[:, None]
+    overlooked = ~sure.any(0) & (total >= COMMON * n / n_classes)
+    own_half = shown.cumsum(0) <= torch.ceil(SURE * total)
+    return sure + shown * (own_half & overlooked)
 
 
 def _bound(scores: Tensor, below: int) -> Tensor:
