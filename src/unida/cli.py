@@ -38,7 +38,14 @@ from unida.reject import RULES, in_words, rules_in_words
 from unida.report.command import Report, refresh_report, run_report
 from unida.review.continuation import fitted, next_config, run_continuation
 from unida.review.server import Review, run_review
-from unida.runs import RunFolder, prediction_lines, to_bytes, write_lines, write_text
+from unida.runs import (
+    RunFolder,
+    prediction_lines,
+    require_writable,
+    to_bytes,
+    write_lines,
+    write_text,
+)
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,8 @@ def predict_command(args: list[str]) -> None:
     skipped: list[Skipped] = []
     if gone := [str(path) for path in given.paths if not os.path.exists(path)]:
         raise UserError(f"There is no {shorten(gone)}.")
+    if given.to:
+        require_writable(given.to)
     team.join(pick_device(given.device))
     model = load(given.run, given.device)
     rule = model.rule(given.reject)

@@ -26,6 +26,7 @@ import io
 import itertools
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -184,6 +185,14 @@ def write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+
+
+def require_writable(path: Path) -> None:
+    """Refuses a file that cannot be written before the work for it is done."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name a file.")
+    with _saying_what_failed(path), tempfile.TemporaryFile(dir=path.parent):
+        return
 
 
 class _saying_what_failed:  # noqa: N801 - reads as a phrase where it is used

@@ -188,6 +188,22 @@ class TestAFewBadFiles:
         said = complaint(["predict", str(finished.out), str(good), str(lost)], capfd)
         assert said == f"There is no {lost}."
 
+    @pytest.mark.parametrize("place", ["", "lost/labels.csv"])
+    def test_a_file_that_cannot_be_written(
+        self,
+        finished: Project,
+        tmp_path: Path,
+        capfd: Capture,
+        monkeypatch: pytest.MonkeyPatch,
+        place: str,
+    ) -> None:
+        monkeypatch.setattr("unida.cli.load", None)  # it is found before anything is loaded
+        to = tmp_path / place
+        command = ["predict", str(finished.out), str(finished.target), "--to", str(to)]
+        said = complaint(command, capfd)
+        assert str(to) in said
+        assert ("is a folder" if not place else "cannot be written: No such file") in said
+
     def test_a_reader_that_leaves_is_no_accident(self, finished: Project) -> None:
         command = ["predict", str(finished.out), str(finished.target)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
