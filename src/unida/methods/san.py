@@ -38,7 +38,7 @@ FROM_SCRATCH = {"lam": 1.0, "bandwidth": 0.3, "hidden": 2.0, "projection_lr": 0.
 
 @dataclass(frozen=True)
 class SANConfig:
-    """Settings of SAN, in the paper's symbols. None: see `WITH_WEIGHTS` and `FROM_SCRATCH`.
+    """Settings of SAN, in the paper's symbols. None: see `_filled`.
 
     Attributes:
         lam: λ, weight of the contrastive loss on the target.
@@ -59,7 +59,7 @@ class SANConfig:
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
         neighbours: target images with a say in the verdict on another; by default 6; 0 for none.
-        anchors: judge by likeness to images of sure verdicts; by default with weights, neighbours.
+        anchors: judge by likeness to sure verdicts' images, if enough (`unida.models.anchors`).
     """
 
     lam: float | None = None
