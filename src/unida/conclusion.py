@@ -15,6 +15,7 @@ from unida.data.domain import Domain
 from unida.evaluate import score_images
 from unida.methods import Method
 from unida.model import Model, to_predictions
+from unida.models.anchors import FEWEST, Anchors
 from unida.quality import (
     Concern,
     Outcome,
@@ -75,6 +76,7 @@ def conclude(
         write_text(run.calibration, calibration.to_json())
     if mapped:
         _write_atlas(learned, strange, run)
+    _say_if_unanchored(method)
     say(f"Confidence: {calibration.note}.")
     if team.is_first():
         _judge(model, learned, known, strange, run, concerns)
@@ -140,6 +142,15 @@ def _write_atlas(source: Seen, target: Seen, run: RunFolder) -> None:
         source.domain.samples.paths,
     )
     atlas.save(run.atlas)
+
+
+def _say_if_unanchored(method: Method) -> None:
+    """A target too small for anchors is judged by the classifier; nothing else shows that."""
+    if any(isinstance(part, Anchors) and not part.decide for part in method.modules()):
+        say(
+            f"Anchors: fewer than {FEWEST} target images a class were accepted, too few to place "
+            "them; the classifier decides."
+        )
 
 
 def _judge(

@@ -141,11 +141,29 @@ def test_not_without_neighbours(name: str) -> None:
         build(name, neighbours=0, anchors=True)
 
 
+@pytest.mark.parametrize("anchors", [False, True])
+def test_a_run_says_that_the_classifier_decides(
+    digits: Task,
+    out: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    anchors: bool,
+) -> None:
+    monkeypatch.setattr(anchors_module, "FEWEST", len(list(digits.target.rglob("*.png"))))
+    settings = ("neighbours=3", f"anchors={anchors}".lower())
+    run_adaptation(digits.config(out, method="san", steps=2, settings=settings))
+    shown = capfd.readouterr().err
+    assert ("Anchors: fewer than" in shown and "the classifier decides" in shown) == anchors
+
+
 @pytest.mark.usefixtures("few_will_do")
 @pytest.mark.parametrize("name", ["san", "ovanet"])
-def test_a_model_keeps_its_anchors(digits: Task, out: Path, name: str) -> None:
+def test_a_model_keeps_its_anchors(
+    digits: Task, out: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
     run = digits.config(out, method=name, steps=30, settings=("neighbours=3", "anchors=true"))
     trained = run_adaptation(run)
-    assert trained.method.neighbours.anchors.there.any()
+    assert "Anchors:" not in capfd.readouterr().err
+    assert trained.method.neighbours.anchors.decide
     pictures = sorted(digits.target.rglob("*.png"))[::10]
     assert_alike(load(out, "cpu").predict(pictures), trained.predict(pictures))

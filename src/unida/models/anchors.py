@@ -52,6 +52,11 @@ class Anchors(nn.Module):
         self.register_buffer("there", torch.zeros(n_classes, dtype=torch.bool))
         self.register_buffer("shift", torch.zeros(()))
 
+    @property
+    def decide(self) -> bool:
+        """Whether they have the last word: they were found."""
+        return bool(self.there.any())
+
     def says(self, rows: Tensor, classifier: Tensor) -> Tensor:
         """Score and probabilities of images, (B, 1 + K); until `fill`, the classifier's.
 
