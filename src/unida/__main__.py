@@ -1,17 +1,16 @@
 """`unida` and `python -m unida`."""
 
-import os
 import sys
 
-# Threads wait for each other by spinning; where another program has one of the cores, that costs
-# far more than its share (docs/speed.md). It is read when torch is loaded, so it is set before.
-if "OMP_WAIT_POLICY" not in os.environ:
-    os.environ.setdefault("GOMP_SPINCOUNT", "3000")
+from unida.process import reuse_memory, sleep_while_waiting
+
+sleep_while_waiting()
 
 
 def main() -> int:
     from unida.cli import main
 
+    reuse_memory()
     return main()
 
 

@@ -16,6 +16,7 @@ from unida.bench.scoring import Oracle, score_run
 from unida.config import RunConfig, load_config
 from unida.data.protocols import TaskFiles, load_protocol, write_task
 from unida.errors import UserError
+from unida.process import reuse_memory
 from unida.runs import RunFolder, write_text
 
 BUSY = 75
@@ -114,4 +115,5 @@ def main(lines: str) -> int:
 
 
 if __name__ == "__main__":
+    reuse_memory()
     sys.exit(main(sys.stdin.read()))
