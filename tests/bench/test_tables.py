@@ -198,6 +198,17 @@ def test_an_undefined_score_is_not_a_zero() -> None:
 
 
 @pytest.mark.parametrize(
+    ("unknown_classes", "metric", "said"), [(0, "h", True), (0, "closed", False), (11, "h", False)]
+)
+def test_without_unknown_images_the_footer_names_scores_there_are(
+    unknown_classes: int, metric: str, said: bool
+) -> None:
+    runs = [digits(unknown_classes=unknown_classes)]
+    table = paper_table(runs, PaperStyle(metric=metric))
+    assert ("--metric closed" in notes(table)) == said
+
+
+@pytest.mark.parametrize(
     ("change", "named"),
     [
         ({"options": {"steps": 500}}, "steps=500"),

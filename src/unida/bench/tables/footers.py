@@ -17,6 +17,11 @@ ORACLE = (
     "choice can be made in practice."
 )
 
+NO_UNKNOWN = (
+    "No target image is unknown, so this score is not defined: --metric closed shows accuracy "
+    "where nothing is rejected, --metric known the recall under a rule."
+)
+
 
 def footer(group: Group, lines: list[Line]) -> list[str]:
     """Data, options, seeds and origin of the runs in these rows."""

@@ -28,6 +28,9 @@ METRICS = {
 RANKING = ("auroc", "oscr", "nmi", "closed")
 """Those no reject rule has a say in."""
 
+KNOWN_ONLY = ("known", "known_instance", "closed")
+"""Those that need no unknown image."""
+
 Measure = Callable[[Result], float | None]
 """From a run to a number of it, None where undefined."""
 

@@ -11,6 +11,7 @@ from unida.bench.results import Result
 from unida.bench.tables import footers
 from unida.bench.tables.groups import Group, Line, one_group
 from unida.bench.tables.measures import (
+    KNOWN_ONLY,
     METRICS,
     RANKING,
     average,
@@ -174,6 +175,8 @@ class _Builder:
         yield from footers.footer(self.group, lines)
         yield from footers.other_counts(rows, self.usual)
         yield from footers.incomplete(lines, self.group.tasks)
+        if self.group.classes[2] == 0 and self.metric not in KNOWN_ONLY:
+            yield footers.NO_UNKNOWN
         if self.searched:
             yield f"{footers.SEARCHED}; 'Avg held out' is the average over the other tasks."
         if self.oracle:
