@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "unida"
 
 ROOMS = (
-    "errors", "streams", "team", "types", "config", "devices", "rows",  # what every room may use
+    "errors", "process", "streams", "team", "types", "config", "devices", "rows",  # for every room
     "data", "views",  # images → batches
     "losses", "models", "methods",  # batches → losses, images → outputs
     "metrics", "calibration", "two_groups", "reject",  # arrays → numbers, scores → verdicts
