@@ -29,6 +29,7 @@ BATCHES = {"small_cnn": 50, "resnet18": 2, "resnet50": 1}
 
 def main() -> None:
     parser = machine.parser(__doc__)
+    parser.set_defaults(device="cpu")
     parser.add_argument("--networks", type=machine.some_of(SIDES), default=list(SIDES))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)

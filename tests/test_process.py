@@ -49,8 +49,16 @@ def test_what_a_user_chose_stays(
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ctypes, "CDLL", lambda name: object())
+    asked: list[str] = []
+
+    class WithoutMallopt:
+        def __getattr__(self, name: str) -> None:
+            asked.append(name)
+            raise AttributeError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: WithoutMallopt())
     process.reuse_memory()
+    assert asked == ["mallopt"]
 
 
 FAULTS = """

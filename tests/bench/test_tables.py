@@ -198,7 +198,8 @@ def test_an_undefined_score_is_not_a_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unknown_classes", "metric", "said"), [(0, "h", True), (0, "closed", False), (11, "h", False)]
+    ("unknown_classes", "metric", "said"),
+    [(0, "h", True), (0, "closed", False), (0, "os", False), (11, "h", False)],
 )
 def test_without_unknown_images_the_footer_names_scores_there_are(
     unknown_classes: int, metric: str, said: bool

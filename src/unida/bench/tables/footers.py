@@ -16,7 +16,6 @@ ORACLE = (
     "oracle: H of the best checkpoint as chosen by target labels; for reference only, no such "
     "choice can be made in practice."
 )
-
 NO_UNKNOWN = (
     "No target image is unknown, so this score is not defined: --metric closed shows accuracy "
     "where nothing is rejected, --metric known the recall under a rule."

@@ -28,8 +28,8 @@ METRICS = {
 RANKING = ("auroc", "oscr", "nmi", "closed")
 """Those no reject rule has a say in."""
 
-KNOWN_ONLY = ("known", "known_instance", "closed")
-"""Those that need no unknown image."""
+WITHOUT_UNKNOWN = ("known", "known_instance", "os", "closed")
+"""Those that are defined where no image is unknown."""
 
 Measure = Callable[[Result], float | None]
 """From a run to a number of it, None where undefined."""

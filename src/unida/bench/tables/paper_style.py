@@ -11,9 +11,9 @@ from unida.bench.results import Result
 from unida.bench.tables import footers
 from unida.bench.tables.groups import Group, Line, one_group
 from unida.bench.tables.measures import (
-    KNOWN_ONLY,
     METRICS,
     RANKING,
+    WITHOUT_UNKNOWN,
     average,
     in_percent,
     metric_of,
@@ -175,7 +175,7 @@ class _Builder:
         yield from footers.footer(self.group, lines)
         yield from footers.other_counts(rows, self.usual)
         yield from footers.incomplete(lines, self.group.tasks)
-        if self.group.classes[2] == 0 and self.metric not in KNOWN_ONLY:
+        if self.group.classes[2] == 0 and self.metric not in WITHOUT_UNKNOWN:
             yield footers.NO_UNKNOWN
         if self.searched:
             yield f"{footers.SEARCHED}; 'Avg held out' is the average over the other tasks."
