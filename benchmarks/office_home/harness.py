@@ -2,6 +2,7 @@
 
     python benchmarks/office_home/harness.py benchmarks/office_home/unda
     python benchmarks/office_home/harness.py FOLDER-OR-JSONL --entry san
+    python benchmarks/office_home/harness.py --closed FOLDER…
 
 Until its authors corrected it in November 2021 (issues 1 and 2 of their repository), OVANet's
 evaluation took the mean over `per_class_acc[:open_class - 1]` for the known classes. That list has
@@ -11,6 +12,7 @@ classes too: wherever there are such classes, the recall of unknown was averaged
 """
 
 import argparse
+from pathlib import Path
 from statistics import harmonic_mean, mean
 
 from unida.bench.results import Result, read_results
@@ -19,6 +21,16 @@ from unida.bench.tables.published import paper
 WITNESS = [0.8, 0.1607, 0.2969, 0.1531, 0.8990, 0.4040, 0.4932, 0.9130, 0.2949, 0.3333]
 WITNESS_UNKNOWN = 0.8319
 """Recalls that issue 1 of VisionLearningGroup/OVANet quotes: Art → Clipart, 10,000 steps."""
+
+
+TASKS = ("A2C", "A2P", "A2R", "C2A", "C2P", "C2R", "P2A", "P2C", "P2R", "R2A", "R2C", "R2P")
+SOURCE_ONLY = {
+    "SHOT": (44.6, 67.3, 74.8, 52.7, 62.7, 64.8, 53.0, 40.6, 73.2, 65.3, 45.4, 78.0),
+    "TLlib": (41.1, 65.9, 73.7, 53.1, 60.1, 63.3, 52.2, 36.7, 71.8, 64.8, 42.6, 75.2),
+}
+"""Accuracy without adaptation, all 65 classes, ResNet-50 with torchvision's weights, as printed in
+results.md of tim-learn/SHOT (three seeds; a bottleneck with batch norm, smoothed labels) and in the
+README of thuml's Transfer-Learning-Library ("ERM"; plain, the best epoch on the target)."""
 
 
 def witness() -> str:
@@ -42,22 +54,50 @@ def h_first_released(result: Result) -> float:
     return harmonic_mean([(n * known + unknown) / (n + 1), unknown])
 
 
+def closed(folders: list[str]) -> str:
+    """Accuracy without adaptation, a column a folder, beside that printed elsewhere."""
+    columns = {**SOURCE_ONLY, **{Path(folder).name: _accuracy(folder) for folder in folders}}
+    table = zip(TASKS, *columns.values(), strict=True)
+    means = ("mean", *(mean(column) for column in columns.values()))
+    lines = ["".join(f"{name:>18}" for name in ("task", *columns))]
+    for task, *values in [*table, means]:
+        lines.append(f"{task:>18}" + "".join(f"{value:18.1f}" for value in values))
+    return "\n".join(lines)
+
+
+def _accuracy(folder: str) -> tuple[float, ...]:
+    """Of the twelve tasks, the mean over seeds."""
+    found: dict[str, list[float]] = {task: [] for task in TASKS}
+    for r in read_results(folder):
+        if r.setting == "closed" and r.entry == "source_only":
+            found[f"{r.source[0]}2{r.target[0]}"].append(100 * (r.ranking["closed"] or 0.0))
+    return tuple(mean(values) for values in found.values())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("results", nargs="?", default="benchmarks/office_home/unda")
+    parser.add_argument("results", nargs="*", default=["benchmarks/office_home/unda"])
     parser.add_argument("--entry", default="ovanet")
     parser.add_argument("--witness", action="store_true", help="the run quoted in that issue")
+    parser.add_argument("--closed", action="store_true", help="accuracy without adaptation")
     args = parser.parse_args()
     if args.witness:
         print(witness())
-        return
-    results = [r for r in read_results(args.results) if r.entry == args.entry]
+    elif args.closed:
+        print(closed(args.results))
+    else:
+        for results in args.results:
+            beside_published([r for r in read_results(results) if r.entry == args.entry])
+
+
+def beside_published(results: list[Result]) -> None:
+    """Prints every run of one method beside the number in the paper's table."""
     data = paper().find_data("office-home")
     assert data is not None
     table = paper().find_table(data, results[0].setting)
-    name = paper().printed_name(args.entry)
+    name = paper().printed_name(results[0].entry)
     printed = table.rows[name].values if table and name in table.rows else {}
     columns: list[list[float]] = [[], [], []]
     print("task        steps seed  known unknown      H  first released  published")
