@@ -17,7 +17,8 @@ ROOMS = (
     "data", "views",  # images → batches
     "losses", "models", "methods",  # batches → losses, images → outputs
     "metrics", "calibration", "two_groups", "reject",  # arrays → numbers, scores → verdicts
-    "embeddings", "evaluate", "runs", "atlas", "step", "train", "model",  # the way of a run
+    "embeddings", "evaluate", "runs", "atlas", "step", "train",  # the way of a run
+    "together", "model",
     "assess", "selection", "quality",  # how good it is
     "console", "discover",  # what is there among the unknown
     "report", "export", "conclusion", "adaptation", "estimator",  # what a user calls

@@ -28,6 +28,7 @@ from unida.reject import check_rule
 from unida.report.command import report_if_possible
 from unida.runs import RunFolder
 from unida.streams import stream_seed
+from unida.together import backbones, check_members, joined
 from unida.train import Batches, Watch, train
 from unida.types import Sizes
 
@@ -101,10 +102,13 @@ def adapt_domains(
         watch: sees the method at every checkpoint.
     """
     run, device = RunFolder(config.out), source.device
+    watchable = watch is None or config.members == 1
+    require(watchable, "members", config.members, "1 where every checkpoint is scored")
     skipped = [*source.samples.skipped, *target.samples.skipped]
     _check_classes(source.samples)
     kept, held = hold_out(source.samples, config.holdout, config.seed)
-    method = _build_method(config, backbone, source.part(kept), target)
+    members = _build_members(config, backbone, source.part(kept), target)
+    method = members[0]
     with display() as progress:
         if config.frozen and not backbone.is_given:
             with team.first_on_each_machine():
@@ -112,7 +116,6 @@ def adapt_domains(
                 source = embed(source, backbone, method.source_views, config, said("source"))
                 target = embed(target, backbone, method.target_views, config, said("target"))
         learned, held_out = source.part(kept), source.part(held)
-        batches = Batches(learned, target, config)
         run.begin(config, {"method": dataclasses.asdict(method.config)})
         run.write_skipped(skipped)
         continued = Path(config.source) == run.source  # target images were added to the source
@@ -121,11 +124,16 @@ def adapt_domains(
             say_concerns(concerns)
             if device.type == "cpu" and not config.frozen and config.backbone != "small_cnn":
                 say("Warning: on a CPU a whole network takes seconds a step; --frozen is faster.")
-        method.backbone.dtype = pick_dtype(config.precision, device)
-        report = progress.training(config.method, config.steps)
-        train(method, batches, config, device, run, report, watch)
+        for number, one in enumerate(members):
+            own, place = _of_member(config, number), run.member(number)
+            place.path.mkdir(exist_ok=True)
+            title = f"{config.method} {number + 1}" if len(members) > 1 else config.method
+            report = progress.training(title, config.steps)
+            one.backbone.dtype = pick_dtype(config.precision, device)
+            train(one, Batches(learned, target, own), own, device, place, report, watch)
     if skipped:
         say(f"{len(skipped)} files were left out; {run.skipped} says why.")
+    method = joined(members, backbone).to(device)
     return conclude(method, learned, held_out, target, config, concerns)
 
 
@@ -153,6 +161,25 @@ def make_backbone(config: RunConfig) -> Backbone:
     """The initial weights follow from the seed alone."""
     torch.manual_seed(stream_seed(config.seed, "backbone"))
     return build_backbone(config.backbone, config.weights)
+
+
+def _build_members(
+    config: RunConfig, backbone: Backbone, source: Domain, target: Domain
+) -> list[Method]:
+    """The models to be trained; most often one."""
+    places = backbones(backbone, config.members, config.frozen or backbone.is_given)
+    members = []
+    for number, place in enumerate(places):
+        one = _build_method(_of_member(config, number), place, source, target)
+        check_members(one, place, config.members, config.method)
+        members.append(one)
+    return members
+
+
+def _of_member(config: RunConfig, number: int) -> RunConfig:
+    """The first one is what a run of its own would be."""
+    seed = stream_seed(config.seed, "member", number) if number else config.seed
+    return dataclasses.replace(config, seed=seed)
 
 
 def _build_method(config: RunConfig, backbone: Backbone, source: Domain, target: Domain) -> Method:

@@ -76,6 +76,9 @@ class RunConfig:
     """L2 penalty on all weights."""
     seed: int = 0
     """Everything random follows from it."""
+    members: int = 1
+    """Models that are trained, each from a seed of its own, and judge together: three are a little
+    better than one, at three times the price (of the heads alone, with --frozen)."""
     precision: Precision = "auto"
     """Arithmetic of the backbone; auto is bf16 on a GPU that has it and fp32 elsewhere. Heads and
     losses are always in float32."""
@@ -113,6 +116,7 @@ class RunConfig:
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch", 2), ("image_size", 8), ("log_every", 1)):
             require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
+        require(1 <= self.members <= 100, "members", self.members, "from 1 to 100")
         require(self.frozen_views >= 0, "frozen_views", self.frozen_views, "0 or more")
         require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "1 or more")
         for name in ("lr", "memory_gb"):

@@ -31,6 +31,7 @@ from unida.models.backbone import rebuild_backbone
 from unida.models.weights import load_strictly, read_weights
 from unida.reject import Rule, decide, pick_rule
 from unida.runs import RunFolder, write_file
+from unida.together import Together, backbones, joined
 from unida.types import Prediction, Scored, Sizes
 
 FORMAT = 5
@@ -207,6 +208,9 @@ class Model:
             "temperature": self.temperature,
             "known": self.known,
         }
+        if isinstance(self.method, Together):
+            description["members"] = len(self.method.members)
+            description["one_network"] = self.method.one_network
         state, left_out = self.method.state_dict(), self.method.training_only
         tensors = {k: v.detach().cpu().contiguous() for k, v in state.items() if k not in left_out}
         content = save_tensors(tensors, metadata={"unida": json.dumps(description)})
@@ -231,8 +235,9 @@ def load(run: str | Path, device: str = "auto") -> Model:
     backbone = rebuild_backbone(d["backbone"])
     backbone.pretrained = d.get("pretrained", True)
     settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
+    sizes, places = Sizes(**d["sizes"]), backbones(backbone, *_members(d))
     with torch.device("meta"):  # nothing is allocated: the stored tensors take their places
-        method = cls(settings, backbone, Sizes(**d["sizes"]))
+        method = joined([cls(settings, place, sizes) for place in places], backbone)
     method.drop_training_state()
     load_strictly(method, tensors, str(path), assign=True)
     where = pick_device(device)
@@ -248,6 +253,11 @@ def load(run: str | Path, device: str = "auto") -> Model:
         temperature=d["temperature"],
         known=tuple(d["known"]),
     )
+
+
+def _members(description: dict[str, Any]) -> tuple[int, bool]:
+    """How many models there are in one, and whether they share a network."""
+    return description.get("members", 1), description.get("one_network", False)
 
 
 def to_predictions(

@@ -65,6 +65,10 @@ class RunFolder:
         self.review = self.path / "review.json"
         self.review_history = self.path / "review-history"
 
+    def member(self, number: int) -> "RunFolder":
+        """Where one of several models is trained; the first one in the run's own folder."""
+        return RunFolder(self.path / f"member-{number}") if number else self
+
     def refuse_if_taken(self, config: RunConfig, resume: bool) -> None:
         """Makes sure that the folder is free or, to be resumed, holds this very run."""
         try:
@@ -132,7 +136,8 @@ class RunFolder:
     def finish(self) -> None:
         write_text(self.done, "")
         if team.is_first():
-            self.state.unlink(missing_ok=True)
+            for state in (self.state, *self.path.glob(f"member-*/{self.state.name}")):
+                state.unlink(missing_ok=True)
 
 
 def differences(stored: RunConfig, given: RunConfig) -> list[str]:

@@ -42,6 +42,7 @@ from unida.metrics import confusion
 from unida.model import Model
 from unida.reject import Rule, fit_rules
 from unida.rows import MANY, sample
+from unida.runs import RunFolder
 from unida.types import IntArray
 from unida.views import View
 
@@ -111,7 +112,7 @@ def score_run(
         settings=dataclasses.asdict(model.method.config),
         rules=under_rules(found, ranking, model.rules, (task.known_classes, task.shared_classes)),
         ranking=defined(dataclasses.asdict(ranking)),
-        seconds=round(_seconds_of_training(Path(config.out) / "metrics.jsonl"), 2),
+        seconds=round(_seconds_of_training(RunFolder(config.out), config.members), 2),
         parameters=sum(p.numel() for p in model.method.parameters()),
         made_with=_made_with(model, config),
         oracle=oracle.best() if oracle else {},
@@ -209,19 +210,23 @@ def _in_few_directions(target: Features, source: Features) -> tuple[Features, Fe
 
 
 def _options(config: RunConfig) -> dict[str, Any]:
+    values = dataclasses.asdict(config)
     left_out = WHERE_NOT_WHAT | {"method", "settings", "seed"}
-    left_out |= set() if config.holdout else {"holdout"}  # beside results from before it was there
-    return {k: v for k, v in dataclasses.asdict(config).items() if k not in left_out} | {
+    # Beside results from before they were there, what is off is left out.
+    left_out |= {name for name, off in (("holdout", 0), ("members", 1)) if values[name] == off}
+    return {k: v for k, v in values.items() if k not in left_out} | {
         "weights": Path(config.weights).name if config.weights else None
     }
 
 
-def _seconds_of_training(log: Path) -> float:
-    """Over all the stretches of a run that was stopped and resumed."""
-    total, last = 0.0, 0
-    for line in map(json.loads, log.read_text().splitlines()):
-        total += (line["step"] - last) / line["steps_per_second"]
-        last = line["step"]
+def _seconds_of_training(run: RunFolder, members: int) -> float:
+    """Over all members, and all the stretches of a run that was stopped and resumed."""
+    total = 0.0
+    for number in range(members):
+        last = 0
+        for line in map(json.loads, run.member(number).metrics.read_text().splitlines()):
+            total += (line["step"] - last) / line["steps_per_second"]
+            last = line["step"]
     return total
 
 
