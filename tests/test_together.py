@@ -14,6 +14,7 @@ from unida.adaptation import run_adaptation
 from unida.bench.scoring import _seconds_of_training
 from unida.config import RunConfig
 from unida.errors import UserError
+from unida.estimator import UniversalAdapter
 from unida.export import export_model
 from unida.methods import Method
 from unida.model import Model, load
@@ -132,6 +133,27 @@ def test_they_are_exported_as_one(three: tuple[RunConfig, Model], tmp_path: Path
     said = program(images)
     own = model.score(images.permute(0, 3, 1, 2).contiguous())[1]
     np.testing.assert_allclose(said["unknown_score"].detach(), own.unknown_score, atol=1e-4)
+
+
+@pytest.mark.parametrize("method", ["dance", "dcc"])
+def test_memories_of_training_are_not_stored(digits: Task, out: Path, method: str) -> None:
+    model = run_adaptation(digits.config(out, method=method, members=2))
+    left_out = model.method.training_only
+    assert {name.split(".")[1] for name in left_out} == {"0", "1"}
+    assert not set(left_out) & set(load_file(RunFolder(out).model))
+    assert_alike(model.predict(digits.target), load(out, "cpu").predict(digits.target))
+
+
+def test_embeddings_that_are_handed_over_are_seen_by_all() -> None:
+    draws = np.random.default_rng(0)
+    centres = draws.normal(size=(4, 8)) * 4
+    y = np.repeat(["a", "b", "c"], 20)
+    source = centres[np.repeat([0, 1, 2], 20)] + draws.normal(size=(60, 8))
+    target = centres[np.repeat([0, 1, 3], 20)] + draws.normal(size=(60, 8))
+    adapter = UniversalAdapter(steps=100, device="cpu", options={"members": 2})
+    adapter.fit(source, y, target=target)
+    assert together(adapter.model_).one_network
+    assert adapter.score(source, y) > 0.9
 
 
 @pytest.mark.parametrize("method", ["uniot", "spa"])

@@ -11,7 +11,7 @@ data=$1 weights=$2 out=$3 seconds=$4
 export OMP_NUM_THREADS=6
 four=Art-Clipart,Clipart-Product,Product-Real_World,Real_World-Art
 end=$((SECONDS + seconds))
-published= # or the normalisation and the learning rate of the papers
+more= # options of a run that are not the defaults
 
 bench() { # FOLDER STEPS ARGUMENT…
     local folder=$1 steps=$2 left=$((end - SECONDS))
@@ -19,7 +19,7 @@ bench() { # FOLDER STEPS ARGUMENT…
     ((left > 30)) || return 0
     timeout --signal=INT "$left" python -m unida bench office-home --data "$data" \
         --out "$out/$folder" --at-once 1 --in-a-row 12 "$@" --option backbone=resnet50-v1 \
-        weights="$weights" steps="$steps" launch="${launch:-compiled}" checkpoint_every=5000 log_every=500 $published
+        weights="$weights" steps="$steps" launch="${launch:-compiled}" checkpoint_every=5000 log_every=500 $more
 }
 
 tables() { # METHOD
@@ -37,5 +37,8 @@ robustness san & robustness ovanet & wait
 robustness san-no-scl & launch=auto bench unda 1000 --methods dcc --seeds 1 --tasks $four & wait
 bench unda 1000 --methods san-no-scl,san-info-nce,san-no-aio --seeds 1 --tasks $four
 bench witness 10000 --methods ovanet --seeds 1 --tasks Art-Clipart & bench unda 1000 --methods san-released --seeds 1 --tasks $four & wait
-published="batch_norm=batch backbone_lr=0.1"
-bench published 10000 --methods ovanet --seeds 1 --tasks Art-Clipart,Art-Product & bench closed 1000 --setting closed --methods source_only --seeds 1 & wait
+bench closed 1000 --setting closed --methods source_only --seeds 1 & more=members=3 bench together 1000 --methods san,ovanet --seeds 1 & wait
+# The normalisation and the learning rate of the papers
+more="batch_norm=batch backbone_lr=0.1"
+bench published_10000 10000 --methods ovanet --seeds 1 & bench published_3000 3000 --methods ovanet --seeds 1 & wait
+bench closed_published 1000 --setting closed --methods source_only --seeds 1
