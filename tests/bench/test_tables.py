@@ -216,6 +216,7 @@ def test_without_unknown_images_the_footer_names_scores_there_are(
         ({"options": {"backbone": "resnet18"}}, "backbone=resnet18"),
         ({"options": {"weights": "other.pt"}}, "weights=other.pt"),
         ({"options": {"precision": "fp32"}}, "precision=fp32"),
+        ({"options": {"members": 3}}, "members=3"),
         ({"settings": {"lam": 0.3}}, "lam=0.3"),
         ({"settings": {}}, "lam not recorded"),
         ({"label_noise": 0.2}, "label noise 20 %"),

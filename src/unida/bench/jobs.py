@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unida.bench.entries import parse_entry
-from unida.bench.results import FORMAT
+from unida.bench.results import FORMAT, without_off
 from unida.config import WHERE_NOT_WHAT, RunConfig, from_mapping, parse_settings
 from unida.data.protocols import load_protocol
 from unida.errors import require
@@ -70,9 +70,7 @@ class Job:
 
     def _everything(self) -> dict[str, Any]:
         entry, protocol = parse_entry(self.entry), load_protocol(self.data)
-        run = dataclasses.asdict(self.config(Path(), Path(), Path()))
-        if not run["holdout"]:
-            del run["holdout"]  # a run has the name it had before there was this option
+        run = without_off(dataclasses.asdict(self.config(Path(), Path(), Path())))
         weights = run["weights"]
         if weights is not None and Path(weights).is_file():
             run["weights"] = _digest_of_file(weights)

@@ -17,6 +17,9 @@ from unida.runs import write_text
 
 FORMAT = 1
 """Of result.json; a file of another format is refused."""
+OFF: dict[str, Any] = {"holdout": 0.0, "members": 1}
+"""Options that are named only where they are in use: runs and results from before they were there
+are the same."""
 UNSAID = (("san", "by_mass", False), ("san", "anchors", False), ("ovanet", "anchors", False))
 """Method, name and value of settings that came or went when every run had that value: results are
 read without them, so that older and newer ones stand in one row."""
@@ -96,6 +99,11 @@ class Result:
     @property
     def task(self) -> str:
         return f"{self.source} → {self.target}"
+
+
+def without_off(options: dict[str, Any]) -> dict[str, Any]:
+    """The options but for those in `OFF` that are not in use."""
+    return {name: value for name, value in options.items() if OFF.get(name) != value}
 
 
 def to_json(result: Result) -> str:

@@ -28,7 +28,7 @@ from unida.assess import (
 )
 from unida.bench.arrays import Arrays
 from unida.bench.jobs import Job
-from unida.bench.results import Result, RuleResult
+from unida.bench.results import Result, RuleResult, without_off
 from unida.config import WHERE_NOT_WHAT, RunConfig
 from unida.data.domain import Domain, load_domains
 from unida.data.pixels import ArrayStore
@@ -210,10 +210,8 @@ def _in_few_directions(target: Features, source: Features) -> tuple[Features, Fe
 
 
 def _options(config: RunConfig) -> dict[str, Any]:
-    values = dataclasses.asdict(config)
     left_out = WHERE_NOT_WHAT | {"method", "settings", "seed"}
-    # Beside results from before they were there, what is off is left out.
-    left_out |= {name for name, off in (("holdout", 0), ("members", 1)) if values[name] == off}
+    values = without_off(dataclasses.asdict(config))
     return {k: v for k, v in values.items() if k not in left_out} | {
         "weights": Path(config.weights).name if config.weights else None
     }

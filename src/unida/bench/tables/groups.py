@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from unida.bench.results import Result
+from unida.bench.results import OFF, Result
 from unida.bench.tables.published import Classes, PaperData, PublishedTable, paper
 from unida.config import WHERE_NOT_WHAT
 from unida.errors import UserError
@@ -208,7 +208,7 @@ def _place(line: Line) -> tuple[int, str, bool, str, bool, str]:
 def traits(result: Result) -> dict[str, str]:
     """What has a say in a number, but for task, seed and the method's settings."""
     options = {k: v for k, v in sorted(result.options.items()) if k not in NO_SAY}
-    texts = {name: str(value) for name, value in options.items()}
+    texts = {name: str(value) for name, value in (OFF | options).items()}
     return texts | {"weights": _weights(result), "precision": _precision(result)}
 
 
