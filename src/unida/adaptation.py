@@ -127,8 +127,8 @@ def adapt_domains(
         for number, one in enumerate(members):
             own, place = _of_member(config, number), run.member(number)
             place.path.mkdir(exist_ok=True)
-            title = f"{config.method} {number + 1}" if len(members) > 1 else config.method
-            report = progress.training(title, config.steps)
+            which = f" {number + 1}/{len(members)}" if len(members) > 1 else ""
+            report = progress.training(config.method + which, config.steps)
             one.backbone.dtype = pick_dtype(config.precision, device)
             train(one, Batches(learned, target, own), own, device, place, report, watch)
     if skipped:

@@ -103,7 +103,7 @@ class Result:
 
 def without_off(options: dict[str, Any]) -> dict[str, Any]:
     """The options but for those in `OFF` that are not in use."""
-    return {name: value for name, value in options.items() if OFF.get(name) != value}
+    return {name: value for name, value in options.items() if name not in OFF or OFF[name] != value}
 
 
 def to_json(result: Result) -> str:
