@@ -116,6 +116,8 @@ def adapt_domains(
                 source = embed(source, backbone, method.source_views, config, said("source"))
                 target = embed(target, backbone, method.target_views, config, said("target"))
         learned, held_out = source.part(kept), source.part(held)
+        numbers = range(config.members)
+        batches = [Batches(learned, target, _of_member(config, number)) for number in numbers]
         run.begin(config, {"method": dataclasses.asdict(method.config)})
         run.write_skipped(skipped)
         continued = Path(config.source) == run.source  # target images were added to the source
@@ -125,12 +127,12 @@ def adapt_domains(
             if device.type == "cpu" and not config.frozen and config.backbone != "small_cnn":
                 say("Warning: on a CPU a whole network takes seconds a step; --frozen is faster.")
         for number, one in enumerate(members):
-            own, place = _of_member(config, number), run.member(number)
+            own, place = batches[number], run.member(number)
             place.path.mkdir(exist_ok=True)
             which = f" {number + 1}/{len(members)}" if len(members) > 1 else ""
             report = progress.training(config.method + which, config.steps)
             one.backbone.dtype = pick_dtype(config.precision, device)
-            train(one, Batches(learned, target, own), own, device, place, report, watch)
+            train(one, own, own.config, device, place, report, watch)
     if skipped:
         say(f"{len(skipped)} files were left out; {run.skipped} says why.")
     method = joined(members, backbone).to(device)
