@@ -156,14 +156,16 @@ def test_both_files_say_what_the_model_says(name: str, tmp_path: Path) -> None:
 
 @torch.no_grad()
 def test_anchors_are_in_both_files(tmp_path: Path) -> None:
-    model = toy("san", anchors=True)
+    model = toy("san", anchors=True, nearest_by="z_then_y")
     images = pictures(model).permute(0, 3, 1, 2)
     z = score_batches(model.method, [images], len(images), model.image_size, CPU).features
     memory = model.method.neighbours
-    memory.centre.copy_(torch.from_numpy(z).mean(0))
-    memory.rows.copy_(F.normalize(torch.from_numpy(z[:24]) - memory.centre))
-    memory.anchors.directions.copy_(memory.rows[:4])
-    memory.said.copy_(memory.anchors.says(memory.rows, memory.said))
+    by_z = memory.circles[0]
+    by_z.centre.copy_(torch.from_numpy(z).mean(0))
+    by_z.rows.copy_(F.normalize(torch.from_numpy(z[:24]) - by_z.centre))
+    memory.anchors.directions.copy_(by_z.rows[:4])
+    for circle in memory.circles:
+        circle.said.copy_(memory.anchors.says(by_z.rows, circle.said))
     model = lively(model)
     assert_both_files_agree(model, tmp_path)
     assert 1 not in ours(model)["label"], "it has no anchor"

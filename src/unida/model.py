@@ -34,7 +34,7 @@ from unida.runs import RunFolder, write_file
 from unida.together import Together, backbones, joined
 from unida.types import Prediction, Scored, Sizes
 
-FORMAT = 5
+FORMAT = 6
 
 OneImage = str | Path | Image.Image | Opener
 Images = Sequence[OneImage] | OneImage | Tensor | npt.NDArray[Any]

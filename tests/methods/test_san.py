@@ -269,7 +269,7 @@ def test_a_network_that_knows_nothing_yet_is_followed_less(pretrained: bool) -> 
         assert method.head_groups()[0].lr == built["projection_lr"]
 
 
-def test_anchors_need_weights_and_somebody_to_agree_on_them() -> None:
+def test_anchors_and_a_second_circle_need_weights_and_somebody_to_agree_on_them() -> None:
     for pretrained, n_target, given, anchors in (
         (True, 24, {}, True),
         (False, 24, {}, False),
@@ -283,6 +283,8 @@ def test_anchors_need_weights_and_somebody_to_agree_on_them() -> None:
         sizes = dataclasses.replace(SIZES, n_target=n_target)
         method = SAN(from_mapping(SANConfig, given, "san"), backbone, sizes)
         assert method.config.anchors is anchors, (pretrained, n_target, given)
+        twice = pretrained and n_target > 1 and given.get("neighbours") != 0
+        assert (method.config.nearest_by == "z_then_y") == twice, (pretrained, n_target, given)
 
 
 def test_few_features_that_mean_something_get_a_wide_projection() -> None:

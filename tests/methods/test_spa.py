@@ -245,10 +245,10 @@ def test_a_frozen_backbone_is_refused_before_anything_is_embedded() -> None:
 
 def test_neighbours_of_the_base_are_filled() -> None:
     method = make(base_set="neighbours=3").eval()
-    assert not method.base.neighbours.rows.any()
+    assert not method.base.neighbours.circles[0].rows.any()
     with torch.no_grad():
         method.settle(Look(method))
-    assert method.base.neighbours.rows.any(1).all()
+    assert method.base.neighbours.circles[0].rows.any(1).all()
 
 
 @pytest.mark.parametrize(

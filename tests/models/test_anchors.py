@@ -46,7 +46,7 @@ def alone(x: Tensor) -> Tensor:
 
 def found(rows: Tensor, classifier: Tensor) -> Anchors:
     anchors = Anchors(4, 3)
-    anchors.fill(rows, classifier, alone)
+    anchors.fill(rows, classifier, [alone])
     return anchors
 
 
@@ -90,6 +90,23 @@ def test_as_many_are_unknown_as_the_classifier_says() -> None:
 
 
 @pytest.mark.usefixtures("few_will_do")
+def test_they_are_counted_after_all_have_been_heard() -> None:
+    rows, of = clouds()
+    classifier = sure_of_a_few(of)
+
+    def flatter(x: Tensor) -> Tensor:
+        return 0.7 * x + 0.3 * x.roll(7, 0)
+
+    anchors = Anchors(4, 3)
+    anchors.fill(rows, classifier, [alone, flatter])
+    by_first = found(rows, classifier)
+    assert torch.equal(anchors.directions, by_first.directions), "found by the first alone"
+    answers = flatter(anchors.says(rows, classifier))
+    assert (answers[:, 0] < 0).sum() == (classifier[:, 0] < 0).sum()
+    assert anchors.shift != by_first.shift
+
+
+@pytest.mark.usefixtures("few_will_do")
 def test_probabilities_are_probabilities() -> None:
     rows, of = clouds()
     answers = found(rows, sure_of_a_few(of)).says(rows, sure_of_a_few(of))
@@ -112,7 +129,7 @@ def test_a_common_class_is_kept_though_the_classifier_is_less_sure_of_it(
 ) -> None:
     of = (torch.arange(80) < images).long()  # four classes, so an even share is 20
     anchors = Anchors(4, 4)
-    anchors.fill(around(of), said(torch.where(of == 1, -1.0, -2.0), of, 4), alone)
+    anchors.fill(around(of), said(torch.where(of == 1, -1.0, -2.0), of, 4), [alone])
     assert anchors.there.tolist() == [True, kept, False, False]
 
 
@@ -129,7 +146,7 @@ def test_too_few_accepted_images_are_no_ground(short_by: int) -> None:
 def test_nothing_of_an_earlier_look_is_left() -> None:
     rows, of = clouds()
     again, (others, of_others) = found(rows, sure_of_a_few(of)), clouds(seed=1)
-    again.fill(others, sure_of_a_few(of_others), alone)
+    again.fill(others, sure_of_a_few(of_others), [alone])
     fresh = found(others, sure_of_a_few(of_others))
     for name, tensor in fresh.state_dict().items():
         assert torch.equal(again.state_dict()[name], tensor), name

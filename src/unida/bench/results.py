@@ -20,7 +20,12 @@ FORMAT = 1
 OFF: dict[str, Any] = {"holdout": 0.0, "members": 1}
 """Options that are named only where they are in use: runs and results from before they were there
 are the same."""
-UNSAID = (("san", "by_mass", False), ("san", "anchors", False), ("ovanet", "anchors", False))
+UNSAID = (
+    ("san", "by_mass", False),
+    ("san", "anchors", False),
+    ("san", "nearest_by", "z"),
+    ("ovanet", "anchors", False),
+)
 """Method, name and value of settings that came or went when every run had that value: results are
 read without them, so that older and newer ones stand in one row."""
 

@@ -21,7 +21,7 @@ from unida.losses import one_vs_all, open_entropy
 from unida.methods.base import About, Look, Method, at_most, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import ClosedAndOpen, gap_of_winner
-from unida.models.neighbours import Neighbours, in_a_row
+from unida.models.neighbours import Neighbours
 from unida.types import Batch, Outputs, Sizes
 
 
@@ -59,8 +59,8 @@ class OVANet(Method):
         super().__init__(config, backbone, sizes)
         self.classifier = ClosedAndOpen(backbone.out_features, sizes.n_classes)
         k = at_most("neighbours", config.neighbours, 0, sizes.n_target - 1, "other images")
-        n_target, features = sizes.n_target, backbone.out_features
-        self.neighbours = Neighbours(n_target, features, sizes.n_classes, k, config.anchors)
+        by = (backbone.out_features,)
+        self.neighbours = Neighbours(sizes.n_target, by, sizes.n_classes, k, config.anchors)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         labels = batch.source_labels
@@ -75,16 +75,15 @@ class OVANet(Method):
 
     def predict(self, images: Tensor) -> Outputs:
         """Unknown iff "is not k" outweighs "is k" for the closed head's class k."""
-        return self.neighbours.heard(self._alone(self.backbone(images)))
+        f = self.backbone(images)
+        return self.neighbours.heard(self._alone(f), f)
 
     def _alone(self, f: Tensor) -> Outputs:
         closed, pairs = self.classifier(f)
         return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), f)
 
     def settle(self, look: Look) -> None:
-        if self.neighbours.k:
-            index = self.neighbours.index
-            self.neighbours.fill(look("target", index, lambda y: in_a_row(self._alone(y))))
+        self.neighbours.ask(look, self._alone)
 
     def after_step(self, batch: Batch) -> None:
         self.classifier.open.scale_rows()

@@ -16,7 +16,7 @@ Where paper and released code differ, and what is the default here:
 """
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_co
 from unida.methods.base import About, Group, Look, Method, at_most, require_range
 from unida.models.backbone import Backbone
 from unida.models.heads import AllInOne, ClosedAndOpen, Projection, gap_of_winner
-from unida.models.neighbours import USUAL, Neighbours, in_a_row
+from unida.models.neighbours import USUAL, Neighbours
 from unida.types import Batch, Outputs, Sizes
 from unida.views import WEAK, strong
 
@@ -59,6 +59,7 @@ class SANConfig:
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
         neighbours: target images with a say in the verdict on another; by default 6; 0 for none.
+        nearest_by: what these are found by: z, or z and then y; by default both, from scratch z.
         anchors: judge by likeness to sure verdicts' images, if enough (`unida.models.anchors`).
     """
 
@@ -80,6 +81,7 @@ class SANConfig:
     projection_lr: float | None = None
     crop: float = 0.7
     neighbours: int | None = None
+    nearest_by: Literal["z", "z_then_y"] | None = None
     anchors: bool | None = None
 
     def __post_init__(self) -> None:
@@ -120,7 +122,8 @@ class SAN(Method):
             else ClosedAndOpen(seen, n_classes)
         )
         k = at_most("neighbours", config.neighbours, USUAL, sizes.n_target - 1, "other images")
-        self.neighbours = Neighbours(sizes.n_target, seen, n_classes, k, bool(config.anchors))
+        by = (seen, features) if config.nearest_by == "z_then_y" else (seen,)
+        self.neighbours = Neighbours(sizes.n_target, by, n_classes, k, bool(config.anchors))
         self.top_n = at_most("top_n", config.top_n, 20, n_classes, "classes")
         self.source_views = (WEAK,)
         # A frozen network cannot bring strongly changed images together with plain ones.
@@ -163,11 +166,9 @@ class SAN(Method):
         return soft_contrastive(y, z, c.contrast, c.alpha, **how)  # type: ignore[arg-type]
 
     def predict(self, images: Tensor) -> Outputs:
-        """Unknown iff some c̃^k is the largest output; the softmax would not change the order.
-
-        Without AIO as in OVANet. Scores and probabilities are averages with the neighbours'.
-        """
-        return self.neighbours.heard(self._alone(self.backbone(images)))
+        """Unknown iff some c̃^k is the largest output; the softmax would not change the order."""
+        y = self.backbone(images)
+        return self.neighbours.heard(self._alone(y), y)
 
     def _alone(self, y: Tensor) -> Outputs:
         seen = self.projection(y) if self.config.reads == "z" else y
@@ -177,9 +178,7 @@ class SAN(Method):
         return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), seen)
 
     def settle(self, look: Look) -> None:
-        if self.neighbours.k:
-            index = self.neighbours.index
-            self.neighbours.fill(look("target", index, lambda y: in_a_row(self._alone(y))))
+        self.neighbours.ask(look, self._alone)
 
     def head_groups(self) -> list[Group]:
         return [
@@ -193,7 +192,8 @@ class SAN(Method):
 
 
 def _filled(config: SANConfig, pretrained: bool, sizes: Sizes) -> SANConfig:
-    usual = WITH_WEIGHTS if pretrained else FROM_SCRATCH
-    usual = usual | {"anchors": pretrained and config.neighbours != 0 and sizes.n_target > 1}
+    usual: dict[str, Any] = dict(WITH_WEIGHTS if pretrained else FROM_SCRATCH)
+    heard = pretrained and config.neighbours != 0 and sizes.n_target > 1
+    usual |= {"anchors": heard, "nearest_by": "z_then_y" if heard else "z"}
     left_out = {name: value for name, value in usual.items() if getattr(config, name) is None}
-    return replace(config, **left_out)  # type: ignore[arg-type]
+    return replace(config, **left_out)

@@ -4,7 +4,7 @@ A classifier knows what a class looks like in the source. The target's own image
 together, but elsewhere: its surest verdicts say where.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -69,16 +69,18 @@ class Anchors(nn.Module):
         said = torch.cat([score, (likeness / TEMPERATURE).softmax(1)], 1)
         return torch.where(self.there.any(), said, classifier)
 
-    def fill(self, rows: Tensor, classifier: Tensor, hear: Hear) -> None:
+    def fill(self, rows: Tensor, classifier: Tensor, hears: Sequence[Hear]) -> None:
         """Finds the anchors.
 
         Args:
             rows: (N, D), unit features of the target.
             classifier: (N, 1 + K), what it says of them.
-            hear: gives an image's neighbours their say.
+            hears: give an image's neighbours their say, one after the other. Anchors are found by
+                the first; how many images are unknown in the end is counted after all of them.
         """
         self.there.zero_()
         self.shift.zero_()
+        hear, *others = hears
         said = hear(classifier)
         accepted = int((said[:, 0] < 0).sum())
         if accepted < FEWEST * len(self.there):
@@ -86,6 +88,8 @@ class Anchors(nn.Module):
         for _ in range(ROUNDS):
             self._place(rows, said, accepted)
             said = hear(self.says(rows, classifier))
+        for other in others:
+            said = other(said)
         self.shift.copy_(-_bound(said[:, 0], accepted))
 
     def _place(self, rows: Tensor, said: Tensor, accepted: int) -> None:

@@ -4,6 +4,9 @@ Images that look alike are likely the same thing. Soft contrastive learning trai
 verdict makes use of it, for methods that ask for it.
 """
 
+from collections.abc import Callable, Sequence
+from typing import cast
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,22 +22,13 @@ MOST = 8192
 """Images that are remembered; of a larger target, a sample."""
 
 
-class Neighbours(nn.Module):
-    """What was said of the target's images, averaged over an image and those most like it.
+class Circle(nn.Module):
+    """The target as some features show it, and what was said of each of its images.
 
     With likeness P_ij = exp(−d²_ij / u), d² the squared distance of centred unit features and u
-    its mean over the k nearest in the target, scores and probabilities of image i become
+    its mean over the k nearest in the target, what was said of image i becomes
     Σ_j P_ij s_j / Σ_j P_ij over the image itself (P = 1) and its k nearest. An image of the target
-    is not its own neighbour. Until `fill` was called there is nobody to hear: an image speaks for
-    itself.
-
-    Args:
-        n_target: images of the target.
-        features: numbers that describe one.
-        n_classes: known classes.
-        k: neighbours that are heard; 0 for none.
-        anchored: whether images are judged by their likeness to `Anchors` that the classifier's
-            verdicts are the beginning of, not by the classifier itself; not without neighbours.
+    is not its own neighbour. Until `place` was called, an image speaks for itself.
     """
 
     rows: Tensor
@@ -42,50 +36,31 @@ class Neighbours(nn.Module):
     centre: Tensor
     unit: Tensor
 
-    def __init__(
-        self, n_target: int, features: int, n_classes: int, k: int, anchored: bool = False
-    ) -> None:
+    def __init__(self, remembered: int, features: int, n_classes: int, k: int) -> None:
         super().__init__()
-        require(k > 0 or not anchored, "anchors", anchored, "only with neighbours")
-        self.k, self.n_target = k, n_target
-        if k == 0:
-            return
-        self.anchors = Anchors(features, n_classes) if anchored else None
-        remembered = min(n_target, MOST)
+        self.k = k
         self.register_buffer("rows", torch.zeros(remembered, features))
         self.register_buffer("said", torch.zeros(remembered, 1 + n_classes))
         self.register_buffer("centre", torch.zeros(features))
         self.register_buffer("unit", torch.zeros(()))
 
-    @property
-    def index(self) -> Tensor:
-        """Numbers of the images that are remembered."""
-        return torch.from_numpy(sample(self.n_target, MOST, 0, "neighbours"))
-
-    @torch.no_grad()
-    def fill(self, said: Tensor) -> None:
-        """Remembers the target: of each image at `index` what `in_a_row` makes of its outputs."""
-        features, said = torch.split(said, [len(self.centre), self.said.shape[1]], 1)
+    def place(self, features: Tensor) -> Callable[[Tensor], Tensor]:
+        """Remembers where the target's images lie; returns how they hear each other."""
         self.centre.copy_(features.mean(0))
-        self.rows.copy_(F.normalize(features - self.centre))
+        self.rows.copy_(self.seen(features))
         parts = [self._nearest(part) for part in torch.split(self.rows, 1024)]
         d2, near = (torch.cat(column) for column in zip(*parts, strict=True))
         self.unit.copy_(d2.mean())
-        if self.anchors:
-            self.anchors.fill(self.rows, said, lambda s: self._together(s, s[near], d2))
-            said = self.anchors.says(self.rows, said)
-        self.said.copy_(said)
+        return lambda said: self._together(said, said[near], d2)
 
-    def heard(self, alone: Outputs) -> Outputs:
-        """The outputs of images together with those of their neighbours."""
-        if self.k == 0:
-            return alone
-        rows, said = F.normalize(alone.features.detach() - self.centre), _said(alone)
-        if self.anchors:
-            said = self.anchors.says(rows, said)
+    def seen(self, features: Tensor) -> Tensor:
+        """Centred unit features."""
+        return F.normalize(features - self.centre)
+
+    def hear(self, rows: Tensor, said: Tensor) -> Tensor:
+        """What is said of images at `rows` (B, D), with what was said of their neighbours."""
         d2, near = self._nearest(rows)
-        mean = self._together(said, self.said[near], d2)
-        return Outputs(mean[:, 1:], mean[:, 0], alone.features)
+        return self._together(said, self.said[near], d2)
 
     def _together(self, said: Tensor, others: Tensor, d2: Tensor) -> Tensor:
         """What was said of images (B, S) and of their neighbours (B, k, S), by likeness."""
@@ -101,9 +76,89 @@ class Neighbours(nn.Module):
         return nearest, near
 
 
-def in_a_row(outputs: Outputs) -> Tensor:
-    """Outputs side by side: features, score, probabilities; (B, D + 1 + K)."""
-    return torch.cat([outputs.features, _said(outputs)], 1)
+class Neighbours(nn.Module):
+    """Scores and probabilities, averaged over an image and those of the target most like it.
+
+    There is a `Circle` for what the classifier sees, and there may be one for the features y of the
+    backbone: an image first hears its nearest by the one, and then, of what all have heard there,
+    its nearest by the other. Until `fill` was called there is nobody to hear.
+
+    Args:
+        n_target: images of the target.
+        features: numbers in what the classifier sees and, for a second circle, in y.
+        n_classes: known classes.
+        k: neighbours that are heard; 0 for none.
+        anchored: whether images are judged by their likeness to `Anchors` that the classifier's
+            verdicts are the beginning of, not by the classifier itself; not without neighbours.
+    """
+
+    def __init__(
+        self,
+        n_target: int,
+        features: tuple[int] | tuple[int, int],
+        n_classes: int,
+        k: int,
+        anchored: bool = False,
+    ) -> None:
+        super().__init__()
+        require(k > 0 or not anchored, "anchors", anchored, "only with neighbours")
+        self.k, self.n_target = k, n_target
+        if k == 0:
+            return
+        self.columns = [*features, 1 + n_classes]
+        self.anchors = Anchors(features[0], n_classes) if anchored else None
+        remembered = min(n_target, MOST)
+        circles = [Circle(remembered, width, n_classes, k) for width in features]
+        self.circles = cast(Sequence[Circle], nn.ModuleList(circles))
+
+    @property
+    def index(self) -> Tensor:
+        """Numbers of the images that are remembered."""
+        return torch.from_numpy(sample(self.n_target, MOST, 0, "neighbours"))
+
+    def ask(self, look: Callable[..., Tensor], alone: Callable[[Tensor], Outputs]) -> None:
+        """Remembers the target.
+
+        Args:
+            look: see `unida.methods.base.Look`.
+            alone: what the classifier says of images with features y.
+        """
+        if self.k:
+            self.fill(look("target", self.index, lambda y: self.in_a_row(alone(y), y)))
+
+    def in_a_row(self, alone: Outputs, y: Tensor) -> Tensor:
+        """What is remembered of images, side by side."""
+        return torch.cat([*self._features(alone, y), _said(alone)], 1)
+
+    @torch.no_grad()
+    def fill(self, target: Tensor) -> None:
+        """The same for what `in_a_row` makes of the images at `index`."""
+        *features, said = torch.split(target, self.columns, 1)
+        hears = [c.place(f) for c, f in zip(self.circles, features, strict=True)]
+        if self.anchors:
+            rows = self.circles[0].rows
+            self.anchors.fill(rows, said, hears)
+            said = self.anchors.says(rows, said)
+        for circle, hear in zip(self.circles, hears, strict=True):
+            circle.said.copy_(said)
+            said = hear(said)
+
+    def heard(self, alone: Outputs, y: Tensor) -> Outputs:
+        """What the classifier says of images with features y, together with their neighbours."""
+        if self.k == 0:
+            return alone
+        features = self._features(alone, y)
+        rows = [c.seen(f) for c, f in zip(self.circles, features, strict=True)]
+        said = _said(alone)
+        if self.anchors:
+            said = self.anchors.says(rows[0], said)
+        for circle, row in zip(self.circles, rows, strict=True):
+            said = circle.hear(row, said)
+        return Outputs(said[:, 1:], said[:, 0], alone.features)
+
+    def _features(self, alone: Outputs, y: Tensor) -> tuple[Tensor, ...]:
+        """What the images look like, for each circle."""
+        return (alone.features.detach(), y.detach())[: len(self.circles)]
 
 
 def _said(outputs: Outputs) -> Tensor:
