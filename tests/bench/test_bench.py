@@ -18,6 +18,7 @@ from unida.bench.results import from_json, read_results, to_json
 from unida.bench.scoring import commit_of_code
 from unida.cli import main
 from unida.errors import UserError
+from unida.model import load
 
 N_JOBS = 2 * 2 * 2
 
@@ -101,6 +102,27 @@ def test_rules_are_fitted_anew_to_stored_scores(
     again = read_results(place)
     assert {result.made_with.pop("rules") for result in again} == {commit_of_code()}
     assert again == [dataclasses.replace(result, oracle={}) for result in fresh]
+
+
+def test_models_of_several_seeds_are_scored_as_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    protocol, place = write_data(tmp_path), tmp_path / "results"
+    assert main(arguments(protocol, place, "--methods", "san", "--keep-models")) == 0
+    importlib.import_module("together").main([str(place), "--out", str(tmp_path / "joined")])
+    one, joined = read_results(place), read_results(tmp_path / "joined")
+    assert [(r.task, r.options["members"]) for r in joined] == [
+        ("dark → light", 2),
+        ("light → dark", 2),
+    ]
+    assert joined[0].parameters == one[0].parameters + one[1].parameters
+    models = [load(run) for run in sorted((place / "runs").glob("san_dark*"))]
+    images = sorted((tmp_path / "data" / "light").rglob("*.png"))
+    images = [image for image in images if image.parent.name != "3"]
+    scores = np.mean([model.score(images)[1].unknown_score for model in models], 0)
+    rejected = scores[[image.parent.name in "89" for image in images]] >= 0
+    assert joined[0].rules["own"].scores["unknown"] == pytest.approx(rejected.mean())
 
 
 def test_a_result_of_another_format_is_refused(finished: tuple[Path, Path], tmp_path: Path) -> None:

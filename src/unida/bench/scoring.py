@@ -62,7 +62,7 @@ class Oracle:
     def __call__(self, step: int, method: Method) -> None:
         if self._target is None:
             samples = read_labelled(self.task.target)
-            self._target = _load(self.config, samples, method, method.target_views)
+            self._target = load_images(self.config, samples, method, method.target_views)
         target = self._target
         dtype, method.backbone.dtype = method.backbone.dtype, None
         scored = score_images(
@@ -70,7 +70,7 @@ class Oracle:
         )
         method.backbone.dtype = dtype
         rules = fit_rules(scored.unknown_score)
-        found = compare(scored, _names(target.samples), self.task.known_classes, rules)
+        found = compare(scored, true_names(target.samples), self.task.known_classes, rules)
         h = {name: score.h for name, score in found.scores.items()}
         with self.file.open("a") as file:
             file.write(json.dumps({"step": step, "h": h}) + "\n")
@@ -89,9 +89,11 @@ def score_run(
     model: Model, job: Job, config: RunConfig, task: TaskFiles, oracle: Oracle | None
 ) -> tuple[Result, Arrays]:
     """Scores the last step of a run under every rule."""
-    target = _load(config, read_labelled(task.target), model.method, model.method.target_views)
+    target = load_images(
+        config, read_labelled(task.target), model.method, model.method.target_views
+    )
     scored = score_images(model.method, target.pixels, config.image_size, model.device)
-    found = compare(scored, _names(target.samples), task.known_classes, model.rules)
+    found = compare(scored, true_names(target.samples), task.known_classes, model.rules)
     ranking = rank(found)
     unknown = int((found.labels == len(task.known_classes)).sum())
     source, from_source = _source_sample(model, config, task)
@@ -120,7 +122,7 @@ def score_run(
     return result, _arrays(found, from_source)
 
 
-def _names(samples: Samples) -> npt.NDArray[np.str_]:
+def true_names(samples: Samples) -> npt.NDArray[np.str_]:
     """True class of each image."""
     assert samples.labels is not None
     return np.array(samples.classes)[samples.labels]
@@ -144,7 +146,9 @@ def under_rules(
     return {name: under(name, rules[name]) for name in found.scores}
 
 
-def _load(config: RunConfig, samples: Samples, method: Method, views: tuple[View, ...]) -> Domain:
+def load_images(
+    config: RunConfig, samples: Samples, method: Method, views: tuple[View, ...]
+) -> Domain:
     """Images as the run saw them; a frozen run's embeddings are there already."""
     device = pick_device(config.device)
     domain = load_domains(config, device, {"images": samples}, lambda name: _quietly)["images"]
@@ -162,9 +166,9 @@ def _source_sample(
     samples = read_labelled(task.source)
     n, views = len(samples), model.method.source_views
     if config.frozen:  # embeddings are looked up by the whole domain
-        domain = _some(_load(config, samples, model.method, views))
+        domain = _some(load_images(config, samples, model.method, views))
     else:
-        domain = _load(config, samples.keep(_evenly(n), ()), model.method, views)
+        domain = load_images(config, samples.keep(_evenly(n), ()), model.method, views)
     scored = score_images(model.method, domain.pixels, config.image_size, model.device)
     assert domain.samples.labels is not None
     return n, (domain.samples.labels, scored.features)

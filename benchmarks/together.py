@@ -1,0 +1,75 @@
+"""Scores runs that differ in their seed alone as one model of several members.
+
+    python benchmarks/together.py RESULTS --out FOLDER
+
+RESULTS is a folder of `unida bench … --keep-models`. The models of each task are joined as those of
+`unida adapt --members N` are (`unida.together`), so nothing is trained again: what one model
+reaches and what all of them reach together comes from the same runs. FOLDER/results.jsonl gets a
+line a task.
+"""
+
+import argparse
+import dataclasses
+import itertools
+from pathlib import Path
+
+from unida.assess import compare, defined, rank
+from unida.bench.results import Result, from_json, to_json
+from unida.bench.scoring import load_images, true_names, under_rules
+from unida.config import load_config
+from unida.data.samples import read_labelled
+from unida.evaluate import score_images
+from unida.model import load
+from unida.reject import fit_rules
+from unida.runs import RunFolder, write_text
+from unida.together import joined
+
+
+def together(runs: list[RunFolder], results: list[Result]) -> Result:
+    """The result of the joined models, as that of a run with so many members."""
+    models, first = [load(run.path) for run in runs], results[0]
+    method = joined([model.method for model in models], models[0].method.backbone).eval()
+    config = load_config(runs[0].config)
+    target = load_images(config, read_labelled(config.target), method, method.target_views)
+    scored = score_images(method, target.pixels, config.image_size, models[0].device)
+    rules = fit_rules(scored.unknown_score)
+    found = compare(scored, true_names(target.samples), first.known_classes, rules)
+    ranking, classes = rank(found), (first.known_classes, first.shared_classes)
+    return dataclasses.replace(
+        first,
+        options=first.options | {"members": len(runs)},
+        rules=under_rules(found, ranking, rules, classes),
+        ranking=defined(dataclasses.asdict(ranking)),
+        seconds=round(sum(result.seconds for result in results), 2),
+        parameters=sum(p.numel() for p in method.parameters()),
+        oracle={},
+    )
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("results", type=Path, help="a folder of unida bench")
+    parser.add_argument("--out", type=Path, required=True, help="where to write results.jsonl")
+    args = parser.parse_args(argv)
+    found = [
+        (from_json(file.read_text(), str(file)), RunFolder(file.parent))
+        for file in args.results.glob("runs/*/result.json")
+    ]
+    found.sort(key=lambda one: (*_row(one[0]), one[0].seed))
+    args.out.mkdir(parents=True, exist_ok=True)
+    lines = []
+    for row, group in itertools.groupby(found, key=lambda one: _row(one[0])):
+        results, runs = map(list, zip(*group, strict=True))
+        lines.append(to_json(together(runs, results)) + "\n")
+        write_text(args.out / "results.jsonl", "".join(lines))  # who is stopped keeps what there is
+        print(f"{' '.join(map(str, row))}: {len(runs)} models", flush=True)
+
+
+def _row(result: Result) -> tuple[str | float, ...]:
+    """What runs that are joined have in common."""
+    where = (result.data, result.setting, result.entry, result.source, result.target)
+    return (*where, result.label_noise, result.unknown_classes)
+
+
+if __name__ == "__main__":
+    main()
