@@ -5,7 +5,7 @@
 RESULTS is a folder of `unida bench … --keep-models`. The models of each task are joined as those of
 `unida adapt --members N` are (`unida.together`), so nothing is trained again: what one model
 reaches and what all of them reach together comes from the same runs. FOLDER/results.jsonl gets a
-line a task.
+line a task; a run alone, or whose model was not kept, is passed over.
 """
 
 import argparse
@@ -54,12 +54,15 @@ def main(argv: list[str] | None = None) -> None:
     found = [
         (from_json(file.read_text(), str(file)), RunFolder(file.parent))
         for file in args.results.glob("runs/*/result.json")
+        if RunFolder(file.parent).model.exists()
     ]
     found.sort(key=lambda one: (*_row(one[0]), one[0].seed))
     args.out.mkdir(parents=True, exist_ok=True)
     lines = []
     for row, group in itertools.groupby(found, key=lambda one: _row(one[0])):
         results, runs = map(list, zip(*group, strict=True))
+        if len(runs) < 2:
+            continue
         lines.append(to_json(together(runs, results)) + "\n")
         write_text(args.out / "results.jsonl", "".join(lines))  # who is stopped keeps what there is
         print(f"{' '.join(map(str, row))}: {len(runs)} models", flush=True)

@@ -23,7 +23,7 @@ bench() { # FOLDER STEPS ARGUMENT…
 }
 
 tables() { # METHOD
-    bench unda 1000 --methods "$1" --seeds 3
+    bench unda 1000 --methods "$1" --seeds 3 --keep-models
     bench oda 1000 --setting oda --methods "$1" --seeds 1 --tasks $four
 }
 
@@ -33,11 +33,12 @@ robustness() { # METHOD
 }
 
 tables san & tables ovanet & wait
+python "$(dirname "$0")/../together.py" "$out/unda" --out "$out/together"
 robustness san & robustness ovanet & wait
 robustness san-no-scl & launch=auto bench unda 1000 --methods dcc --seeds 1 --tasks $four & wait
 bench unda 1000 --methods san-no-scl,san-info-nce,san-no-aio --seeds 1 --tasks $four
 bench witness 10000 --methods ovanet --seeds 1 --tasks Art-Clipart & bench unda 1000 --methods san-released --seeds 1 --tasks $four & wait
-bench closed 1000 --setting closed --methods source_only --seeds 1 & more=members=3 bench together 1000 --methods san,ovanet --seeds 1 & wait
+bench closed 1000 --setting closed --methods source_only --seeds 1 & more=precision=tf32 bench precision 1000 --methods ovanet --seeds 1 --tasks Art-Product,Product-Art & wait
 # The normalisation and the learning rate of the papers
 more="batch_norm=batch backbone_lr=0.1"
 bench published_10000 10000 --methods ovanet --seeds 1 & bench published_3000 3000 --methods ovanet --seeds 1 & wait

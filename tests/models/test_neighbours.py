@@ -159,12 +159,18 @@ def test_as_many_as_there_are_others(name: str) -> None:
     assert SIZES.n_target == 24
 
 
-@pytest.mark.parametrize("name", ["san", "ovanet"])
-def test_a_run_knows_its_target_and_tells_its_model(digits: Task, out: Path, name: str) -> None:
-    run = digits.config(out, method=name, steps=4, settings=("neighbours=3",))
+@pytest.mark.parametrize(
+    ("name", "more", "circles"),
+    [("san", (), 1), ("san", ("nearest_by=z_then_y",), 2), ("ovanet", (), 1)],
+)
+def test_a_run_knows_its_target_and_tells_its_model(
+    digits: Task, out: Path, name: str, more: tuple[str, ...], circles: int
+) -> None:
+    run = digits.config(out, method=name, steps=4, settings=("neighbours=3", *more))
     trained = run_adaptation(run)
-    memory = trained.method.neighbours
-    assert all(circle.unit > 0 for circle in memory.circles)
+    assert [bool(circle.unit > 0) for circle in trained.method.neighbours.circles] == [
+        True
+    ] * circles
     pictures = sorted(digits.target.rglob("*.png"))[::10]
     stored = load(out, "cpu")
     assert_alike(stored.predict(pictures), trained.predict(pictures))
