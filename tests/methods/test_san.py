@@ -283,7 +283,7 @@ def test_anchors_and_a_second_circle_need_weights_and_somebody_to_agree_on_them(
         sizes = dataclasses.replace(SIZES, n_target=n_target)
         method = SAN(from_mapping(SANConfig, given, "san"), backbone, sizes)
         assert method.config.anchors is anchors, (pretrained, n_target, given)
-        twice = pretrained and n_target > 1 and given.get("neighbours") != 0
+        twice = pretrained and anchors
         assert (method.config.nearest_by == "z_then_y") == twice, (pretrained, n_target, given)
 
 

@@ -104,6 +104,15 @@ def test_then_the_nearest_by_y_are_heard_of_what_all_have_heard(of_target: bool)
     assert torch.equal(found.features, one.features), "z, whatever neighbours are found by"
 
 
+def test_a_target_too_small_for_anchors_is_too_small_for_a_second_circle() -> None:
+    target, y = outputs(30), features_of(30)
+    heard = Neighbours(30, (5, 7), 3, 4, anchored=True)
+    heard.fill(heard.in_a_row(target, y))
+    assert not heard.anchors.decide
+    found = heard.heard(target, y)
+    torch.testing.assert_close(said(found), said(asked(target, 4).heard(target, y)))
+
+
 def test_a_strange_verdict_is_outvoted_by_its_likes() -> None:
     """Two clouds; one image of the first speaks as if it were of the second."""
     near = torch.cat([torch.tensor([[5.0, 0]]), torch.tensor([[0, 5.0]])]).repeat_interleave(10, 0)

@@ -59,7 +59,7 @@ class SANConfig:
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
         neighbours: target images with a say in the verdict on another; by default 6; 0 for none.
-        nearest_by: what these are found by: z, or z and then y; by default both, from scratch z.
+        nearest_by: what these are found by; by default z and then y with anchors, else z.
         anchors: judge by likeness to sure verdicts' images, if enough (`unida.models.anchors`).
     """
 
@@ -85,13 +85,12 @@ class SANConfig:
     anchors: bool | None = None
 
     def __post_init__(self) -> None:
-        require_range(self, 0, 1000, "lam", "beta", "third_weight", "entropy")
+        require_range(self, 0, 1000, "lam", "beta", "third_weight", "entropy", "neighbours")
         require_range(self, 0, 100, "projection_lr")
         require_range(self, 0, 1, "alpha")
         require(0 < self.crop <= 1, "crop", self.crop, "more than 0, at most 1")
         require(self.top_n is None or self.top_n >= 2, "top_n", self.top_n, "none, or 2 or more")
         require_range(self, 0, 16384, "width")
-        require_range(self, 0, 1000, "neighbours")
         require_range(self, 0.01, 100, "bandwidth", "sharpness")
         require_range(self, 0.1, 10, "hidden")
 
@@ -194,6 +193,7 @@ class SAN(Method):
 def _filled(config: SANConfig, pretrained: bool, sizes: Sizes) -> SANConfig:
     usual: dict[str, Any] = dict(WITH_WEIGHTS if pretrained else FROM_SCRATCH)
     heard = pretrained and config.neighbours != 0 and sizes.n_target > 1
-    usual |= {"anchors": heard, "nearest_by": "z_then_y" if heard else "z"}
+    twice = heard and config.anchors is not False
+    usual |= {"anchors": heard, "nearest_by": "z_then_y" if twice else "z"}
     left_out = {name: value for name, value in usual.items() if getattr(config, name) is None}
     return replace(config, **left_out)

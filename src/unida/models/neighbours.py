@@ -28,7 +28,8 @@ class Circle(nn.Module):
     With likeness P_ij = exp(−d²_ij / u), d² the squared distance of centred unit features and u
     its mean over the k nearest in the target, what was said of image i becomes
     Σ_j P_ij s_j / Σ_j P_ij over the image itself (P = 1) and its k nearest. An image of the target
-    is not its own neighbour. Until `place` was called, an image speaks for itself.
+    is not its own neighbour. Until `place` was called, and after `leave`, an image speaks for
+    itself.
     """
 
     rows: Tensor
@@ -52,6 +53,10 @@ class Circle(nn.Module):
         d2, near = (torch.cat(column) for column in zip(*parts, strict=True))
         self.unit.copy_(d2.mean())
         return lambda said: self._together(said, said[near], d2)
+
+    def leave(self) -> None:
+        """From here on nobody is heard."""
+        self.unit.zero_()
 
     def seen(self, features: Tensor) -> Tensor:
         """Centred unit features."""
@@ -81,7 +86,8 @@ class Neighbours(nn.Module):
 
     There is a `Circle` for what the classifier sees, and there may be one for the features y of the
     backbone: an image first hears its nearest by the one, and then, of what all have heard there,
-    its nearest by the other. Until `fill` was called there is nobody to hear.
+    its nearest by the other. With anchors, a target too small for them has too few images of a
+    class for a second circle, too. Until `fill` was called there is nobody to hear.
 
     Args:
         n_target: images of the target.
@@ -139,6 +145,9 @@ class Neighbours(nn.Module):
             rows = self.circles[0].rows
             self.anchors.fill(rows, said, hears)
             said = self.anchors.says(rows, said)
+            if not self.anchors.decide:
+                for circle in self.circles[1:]:
+                    circle.leave()
         for circle, hear in zip(self.circles, hears, strict=True):
             circle.said.copy_(said)
             said = hear(said)
