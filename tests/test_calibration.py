@@ -110,6 +110,16 @@ class TestCalibrate:
         assert sum(b.count for b in found.bins) == sum(b.count for b in found.bins_before) == 1500
         assert f"temperature {found.temperature:.2f}" in found.note
 
+    def test_a_temperature_that_makes_it_worse_is_not_kept(self) -> None:
+        """A class that is never thought of, as one without an anchor: it softens all the others."""
+        true = softmaxes(600)
+        blind = true * (np.arange(6) > 0) + 1e-9 * (np.arange(6) == 0)
+        found = calibrate(blind / blind.sum(1, keepdims=True), labels_of(true))
+        assert found.temperature == 1
+        assert found.ece_after == found.ece_before
+        assert found.bins == found.bins_before
+        assert "would make the expected calibration error" in found.note
+
     @pytest.mark.parametrize(
         ("n", "said"), [(0, "no source image was held out"), (49, "49 source")]
     )

@@ -73,6 +73,9 @@ class Calibration:
 def calibrate(probs: FloatArray, labels: IntArray) -> Calibration:
     """Fits a temperature to held-out source images; too few of them leave it at 1.
 
+    So do images on which it makes the confidences worse: the likeliest temperature does, where a
+    class is never thought of, since its images are then as unlikely as can be.
+
     Args:
         probs: (N, K), class probabilities.
         labels: (N,), true classes.
@@ -87,8 +90,14 @@ def calibrate(probs: FloatArray, labels: IntArray) -> Calibration:
         t = fit_temperature(probs[fold != k], labels[fold != k])
         mended[fold == k] = confidence(probs[fold == k], t)
     before, after = reliability(confidence(probs, 1.0), right), reliability(mended, right)
-    temperature = fit_temperature(probs, labels)
     error = expected_error(before), expected_error(after)
+    if error[1] > error[0]:
+        note = (
+            f"a temperature fitted to {n} held-out source images would make the expected "
+            f"calibration error {error[1]:.3f} instead of {error[0]:.3f}: confidence is plain"
+        )
+        return Calibration(1.0, n, note, error[0], error[0], before, before)
+    temperature = fit_temperature(probs, labels)
     note = (
         f"calibrated on {n} held-out source images (temperature {temperature:.2f}): "
         f"expected calibration error {error[0]:.3f} before, {error[1]:.3f} after"

@@ -189,10 +189,12 @@ def evaluate_command(args: list[str]) -> None:
     if strange := sorted({*result.true_classes} - {*model.classes}):
         say(f"Counted as unknown: {shorten(strange)}.")
     errors = calibration_errors(result, model.temperature)
-    after = "{ece_after:.3f} after it was calibrated on held-out source images".format(**errors)
+    after = "not calibrated"
+    if model.temperature != 1:
+        after = f"{errors['ece_after']:.3f} after it was calibrated on held-out source images"
     say(
         "Expected calibration error of confidence on the known images: "
-        f"{errors['ece_before']:.3f}{', ' + after if model.known else ', not calibrated'}."
+        f"{errors['ece_before']:.3f}, {after}."
     )
     if Path(given.run).is_dir():
         run = RunFolder(given.run)
