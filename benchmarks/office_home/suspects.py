@@ -39,19 +39,18 @@ class Alike(Shuffled):
         super().__init__(len(labels), batch, seed)
 
 
-@torch.inference_mode()
 def embedder(weights: str) -> Embed:
     """What shows images to the network, in some view and precision."""
     backbone = build_backbone("resnet50-v1", weights).eval()
 
+    @torch.inference_mode()
     def embed(images: Tensor, view: View, dtype: torch.dtype | None) -> FloatArray:
         backbone.dtype = dtype
-        rows = []
-        with torch.inference_mode():
-            for number, part in enumerate(images.split(64)):
-                shown = make_view(view, part, 224, stream(0, "suspects", number))
-                rows.append(backbone(shown))
-        return torch.cat(rows).numpy()
+        parts = [
+            backbone(make_view(view, part, 224, stream(0, "suspects", number)))
+            for number, part in enumerate(images.split(64))
+        ]
+        return torch.cat(parts).numpy()
 
     return embed
 
