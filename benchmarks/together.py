@@ -11,6 +11,7 @@ line a task; a run alone, or whose model was not kept, is passed over.
 import argparse
 import dataclasses
 import itertools
+import json
 from pathlib import Path
 
 from unida.assess import compare, defined, rank
@@ -42,6 +43,7 @@ def together(runs: list[RunFolder], results: list[Result]) -> Result:
         ranking=defined(dataclasses.asdict(ranking)),
         seconds=round(sum(result.seconds for result in results), 2),
         parameters=sum(p.numel() for p in method.parameters()),
+        made_with=first.made_with | {"seeds joined": " ".join(str(r.seed) for r in results)},
         oracle={},
     )
 
@@ -65,13 +67,13 @@ def main(argv: list[str] | None = None) -> None:
             continue
         lines.append(to_json(together(runs, results)) + "\n")
         write_text(args.out / "results.jsonl", "".join(lines))  # who is stopped keeps what there is
-        print(f"{' '.join(map(str, row))}: {len(runs)} models", flush=True)
+        print(f"{' '.join(map(str, row[:5]))}: {len(runs)} models", flush=True)
 
 
 def _row(result: Result) -> tuple[str | float, ...]:
     """What runs that are joined have in common."""
     where = (result.data, result.setting, result.entry, result.source, result.target)
-    return (*where, result.label_noise, result.unknown_classes)
+    return (*where, result.label_noise, result.unknown_classes, json.dumps(result.options))
 
 
 if __name__ == "__main__":

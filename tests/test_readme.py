@@ -16,6 +16,9 @@ def test_the_tables_are_those_of_the_results() -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert module.render(README) == README
+    spoilt = README.replace("| san | own |", "| san | own | 99.9 |")
+    assert spoilt != README
+    assert module.render(spoilt) == README
 
 
 def test_every_file_it_links_to_is_there() -> None:

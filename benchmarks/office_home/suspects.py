@@ -94,8 +94,7 @@ def main(argv: list[str] | None = None) -> None:
     print(f"OVANet, {source} → {target}, UNDA, heads on a frozen ResNet-50, 1,000 steps, 3 seeds\n")
     print("| | H own | known | unknown | AUROC | closed |\n|---|---:|---:|---:|---:|---:|")
 
-    def row(name: str, *rows: FloatArray) -> None:
-        train, shown, plain = rows
+    def row(name: str, train: FloatArray, shown: FloatArray, plain: FloatArray) -> None:
         print(f"| {name} | {heads(train, labels, shown, plain, truth)} |", flush=True)
 
     row("as in the tables", x, y, y)

@@ -117,6 +117,7 @@ def test_models_of_several_seeds_are_scored_as_one(
         ("light → dark", 2),
     ]
     assert joined[0].parameters == one[0].parameters + one[1].parameters
+    assert joined[0].made_with["seeds joined"] == "0 1"
     models = [load(run) for run in sorted((place / "runs").glob("san_dark*"))]
     images = sorted((tmp_path / "data" / "light").rglob("*.png"))
     images = [image for image in images if image.parent.name != "3"]
