@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -13,13 +13,14 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from unida import team
-from unida.config import RunConfig
+from unida.config import BatchNorm, RunConfig
 from unida.data.domain import Domain
 from unida.data.sampling import Balanced, Shuffled
 from unida.devices import send
 from unida.errors import UserError
 from unida.methods import Method
 from unida.methods.base import DomainName
+from unida.models.backbone import Backbone
 from unida.rows import Rows
 from unida.runs import RunFolder
 from unida.step import Numbers, choose_launch, make_step
@@ -49,11 +50,10 @@ def train(
     bit by bit on a CPU. Checkpoints are made only at log points, after the numbers were found
     finite.
     """
+    config = settled(config, method.backbone)
     accelerator = _accelerator(device)
     method.to(device)
-    auto = config.batch_norm == "auto"
-    stored = method.backbone.pretrained if auto else config.batch_norm == "stored"
-    method.backbone.keeps_norms = stored
+    method.backbone.keeps_norms = config.batch_norm == "stored"
     if device.type == "cuda":
         method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     team.join_batch_norms(method.backbone)
@@ -252,13 +252,23 @@ class _Tally:
         return {name: value / count for name, value in means.items()} | {"steps_per_second": rate}
 
 
+def settled(config: RunConfig, backbone: Backbone) -> RunConfig:
+    """The config with what it leaves to the backbone's weights decided."""
+    norms: BatchNorm
+    lr, norms = (0.03, "stored") if backbone.pretrained else (1.0, "batch")
+    return replace(
+        config,
+        backbone_lr=lr if config.backbone_lr is None else config.backbone_lr,
+        batch_norm=norms if config.batch_norm == "auto" else config.batch_norm,
+    )
+
+
 def _groups(method: Method, config: RunConfig) -> list[dict[str, Any]]:
-    backbone_lr = config.backbone_lr
-    if backbone_lr is None:
-        backbone_lr = 0.03 if method.backbone.pretrained else 1.0
     if config.frozen:  # else a method may have set some of it to rest
         method.backbone.requires_grad_(False)
-    parts = [] if config.frozen else [("backbone", list(method.backbone.parameters()), backbone_lr)]
+    assert config.backbone_lr is not None, "settled"
+    backbone = ("backbone", list(method.backbone.parameters()), config.backbone_lr)
+    parts = [] if config.frozen else [backbone]
     parts += [(group.name, group.parameters, group.lr) for group in method.head_groups()]
     return [
         {"name": name, "params": params, "factor": factor, "lr": factor * config.lr}

@@ -40,6 +40,7 @@ def test_every_run_has_its_result(finished: tuple[Path, Path]) -> None:
         assert r.known_classes == ["0", "1", "2", "3"]
         assert r.shared_classes == ["0", "1", "2"]
         assert r.options["steps"] == 8
+        assert (r.options["backbone_lr"], r.options["batch_norm"]) == (1.0, "batch")  # as settled
         assert r.unknown_classes == 2
         assert r.seconds > 0
         assert r.parameters > 1000

@@ -43,6 +43,7 @@ from unida.model import Model
 from unida.reject import Rule, fit_rules
 from unida.rows import MANY, sample
 from unida.runs import RunFolder
+from unida.train import settled
 from unida.types import IntArray
 from unida.views import View
 
@@ -110,7 +111,7 @@ def score_run(
         known_classes=list(task.known_classes),
         shared_classes=list(task.shared_classes),
         images={"source": source, "target": len(target), "unknown": unknown},
-        options=_options(config),
+        options=_options(config, model.method),
         settings=dataclasses.asdict(model.method.config),
         rules=under_rules(found, ranking, model.rules, (task.known_classes, task.shared_classes)),
         ranking=defined(dataclasses.asdict(ranking)),
@@ -213,7 +214,9 @@ def _in_few_directions(target: Features, source: Features) -> tuple[Features, Fe
     return of_target, of_source
 
 
-def _options(config: RunConfig) -> dict[str, Any]:
+def _options(config: RunConfig, method: Method) -> dict[str, Any]:
+    """As they were in force; a frozen network has no use for those left to its weights."""
+    config = config if config.frozen else settled(config, method.backbone)
     left_out = WHERE_NOT_WHAT | {"method", "settings", "seed"}
     values = without_off(dataclasses.asdict(config))
     return {k: v for k, v in values.items() if k not in left_out} | {
