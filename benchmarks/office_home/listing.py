@@ -24,8 +24,10 @@ from unida.methods.san import SAN, WITH_WEIGHTS
 Row = tuple[str, str, int]
 VARIED = ("batch_norm", "backbone_lr", "jitter", "batch")
 USUAL = {"jitter": 1.0, "batch": 36}
-BEFORE: dict[str, dict[str, Any]] = {"san": {"neighbours": 0, "bandwidth": 0.3}}
+BEFORE: dict[str, dict[str, Any]] = {"san": {"neighbours": 0, "bandwidth": 0.3, "anchors": False}}
 """What settings were when they were none yet."""
+TODAY = WITH_WEIGHTS | {"anchors": True, "nearest_by": "z_then_y"}
+"""SAN's settings where none is given."""
 
 
 def cell(results: list[Result]) -> str:
@@ -45,7 +47,7 @@ def network(result: Result) -> str:
 
 def name(result: Result) -> str:
     method = METHODS[result.method]
-    usual = dataclasses.asdict(method.Config()) | (WITH_WEIGHTS if method is SAN else {})
+    usual = dataclasses.asdict(method.Config()) | (TODAY if method is SAN else {})
     settings = BEFORE.get(result.method, {}) | result.settings
     other = {k: v for k, v in settings.items() if k not in usual or v != usual[k]}
     if result.method == "san" and other.get("width") == 512:
