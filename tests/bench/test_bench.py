@@ -11,11 +11,14 @@ import pytest
 
 from tests.bench.benches import arguments, write_data
 from tests.processes import UNIDA, started, wait_for
+from unida.bench import local
 from unida.bench.command import Bench, planned, progress_table
 from unida.bench.folder import ResultsFolder
+from unida.bench.jobs import Job
 from unida.bench.local import _note_if_killed
 from unida.bench.results import from_json, read_results, to_json
 from unida.bench.scoring import commit_of_code
+from unida.bench.worker import Places
 from unida.cli import main
 from unida.errors import UserError
 from unida.model import load
@@ -199,12 +202,38 @@ def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
 
 def test_runs_in_a_row_are_the_same_runs(finished: tuple[Path, Path], tmp_path: Path) -> None:
     protocol, alone = finished
-    row = ("--methods", "source_only", "--in-a-row", "4", "--oracle")
+    row = ("--methods", "source_only", "--at-once", "1", "--in-a-row", "4", "--oracle")
     assert main(arguments(protocol, tmp_path / "results", *row)) == 0
     found = read_results(tmp_path / "results")
     same = [r for r in read_results(alone) if r.entry == "source_only"]
     assert [r.rules for r in found] == [r.rules for r in same]
     assert len(list((tmp_path / "results" / "logs").iterdir())) == 1
+
+
+def test_near_the_end_every_process_has_some_of_the_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = planned(Bench("digits", tmp_path, methods="source_only", seeds=6))
+    lengths: list[int] = []
+    ended: list[Job] = []
+
+    class Ended:
+        returncode = 0
+
+        def poll(self) -> int:
+            return 0
+
+    def start(row: list[Job], *_: object) -> Ended:
+        lengths.append(len(row))
+        ended.extend(row)
+        return Ended()
+
+    monkeypatch.setattr(local, "_start", start)
+    monkeypatch.setattr(local, "_ended", lambda _, job: job in ended)
+    places = Places(str(tmp_path), "")
+    local.run_local(jobs, places, at_once=2, tell=lambda: None, in_a_row=5)
+    assert lengths == [5, 4, 2, 1]
+    assert ended == jobs
 
 
 def test_of_a_row_that_was_killed_one_run_failed(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Jobs as processes of this machine, several at a time."""
 
+import math
 import os
 import subprocess
 import sys
@@ -22,7 +23,7 @@ def run_local(
         places: of data and results.
         at_once: processes at a time; they may share one GPU.
         tell: called a few times a second.
-        in_a_row: jobs of one process, one after the other.
+        in_a_row: jobs of one process, one after the other, at the most.
     """
     folder = ResultsFolder(places.results)
     running: list[tuple[list[Job], subprocess.Popen[bytes]]] = []
@@ -37,7 +38,8 @@ def run_local(
             taken = {job.name for row, _ in running for job in row}
             free = [j for j in open_jobs if j.name not in taken and not folder.is_locked(j)]
             while free and len(running) < at_once:
-                row, free = free[:in_a_row], free[in_a_row:]
+                length = min(in_a_row, math.ceil(len(free) / at_once))  # no process without any
+                row, free = free[:length], free[length:]
                 running.append((row, _start(row, places, folder, at_once)))
             tell()
             time.sleep(0.2)
