@@ -28,11 +28,11 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.results import Result, from_json
-from unida.calibration import expected_error, reliability
-from unida.discover.find import find, make_anchors
-from unida.discover.groups import Anchors
-from unida.discover.ways import WAYS
-from unida.metrics import cluster_accuracy, h3
+from unida.decision.calibration import expected_error, reliability
+from unida.discovery.algorithms import WAYS
+from unida.discovery.find import class_means, find
+from unida.discovery.groups import ClassMeans
+from unida.evaluation.metrics import cluster_accuracy, h3
 from unida.types import FloatArray, IntArray
 
 Bools = npt.NDArray[np.bool_]
@@ -51,12 +51,12 @@ def evaluate(run: Path, rule: str, ways: Iterable[str]) -> list[dict[str, Any]]:
         for way in ways:
             about = {"entry": result.entry, "task": result.task, "seed": result.seed}
             about |= {"rule": rule, "set": name, "way": way}
-            rows.append(about | judge(arrays, result, rule, way, (asked, known, unknown)))
+            rows.append(about | postprocess(arrays, result, rule, way, (asked, known, unknown)))
             print(in_words(rows[-1]), flush=True)
     return rows
 
 
-def judge(
+def postprocess(
     arrays: Arrays, result: Result, rule: str, way: str, masks: tuple[Bools, Bools, Bools]
 ) -> dict[str, Any]:
     """Scores of one way.
@@ -66,7 +66,7 @@ def judge(
     """
     asked, known, unknown = masks
     source = (arrays.source_features, arrays.source_labels)
-    anchors = make_anchors(arrays.features, arrays.best, known, *source)
+    anchors = class_means(arrays.features, arrays.best, known, *source)
     found = find(arrays.features[asked], anchors, WAYS[way])
     novel = unknown[asked]
     classes, groups = arrays.true_class[asked][novel], found.category[novel] - 1
@@ -147,7 +147,7 @@ def cells(rows: Sequence[dict[str, Any]]) -> list[str]:
 # Scale.
 
 
-def made_up(n: int, categories: int, seed: int = 0) -> tuple[npt.NDArray[np.float32], Anchors]:
+def made_up(n: int, categories: int, seed: int = 0) -> tuple[npt.NDArray[np.float32], ClassMeans]:
     """Clusters in 64 directions, a tenth of the rows scattered; ten known classes."""
     draws = np.random.default_rng(seed)
     centres = draws.normal(size=(categories + 10, 64))
@@ -156,7 +156,7 @@ def made_up(n: int, categories: int, seed: int = 0) -> tuple[npt.NDArray[np.floa
     x[: n // 10] = draws.normal(size=(n // 10, 64))
     known = np.repeat(np.arange(10), 60)
     anchors = centres[categories + known] + draws.normal(size=(600, 64)) * 0.4
-    return x.astype(np.float32), Anchors(anchors.astype(np.float32), known)
+    return x.astype(np.float32), ClassMeans(anchors.astype(np.float32), known)
 
 
 def scale(args: argparse.Namespace) -> None:

@@ -25,14 +25,14 @@ from unida.config import RunConfig, parse_settings
 from unida.data.domain import Domain
 from unida.data.pixels import ArrayStore
 from unida.data.samples import Samples
-from unida.devices import pick_device
 from unida.methods import METHODS, Method
-from unida.models.backbone import Backbone, given_features
-from unida.models.backbone import build_backbone as build_by_name
-from unida.models.hf import build_hf
-from unida.runs import RunFolder
-from unida.train import Batches, Report, train
+from unida.models.backbones.base import Backbone, precomputed_features
+from unida.models.backbones.base import build_backbone as build_by_name
+from unida.models.backbones.hf import build_hf
+from unida.training.loop import Batches, Report, train
+from unida.training.run_folder import RunFolder
 from unida.types import Sizes
+from unida.utils.devices import pick_device
 
 RESULTS = Path(__file__).parent / "speed"
 VIT_SMALL = {
@@ -217,14 +217,14 @@ def random_pixels(n: int, size: int, seed: int) -> Tensor:
 
 
 def random_embeddings(n: int, views: int, width: int, seed: int) -> Tensor:
-    """float32 (n, 1 + views, width), as `unida.embeddings` stores them."""
+    """float32 (n, 1 + views, width), as `unida.data.embeddings` stores them."""
     return torch.randn(n, 1 + views, width, generator=torch.Generator().manual_seed(seed))
 
 
 def build_backbone(name: str, width: int = 0) -> Backbone:
     """Random weights; `vit-small` needs no file, `embeddings` stands for `width` stored numbers."""
     if name == "embeddings":
-        return given_features(width)
+        return precomputed_features(width)
     if name == "vit-small":
         return Backbone(build_hf(VIT_SMALL), json.dumps({"name": name}))
     return build_by_name(name, "none")

@@ -18,8 +18,8 @@ from typing import Any
 import machine
 import torch
 
-from unida.models.backbone import Backbone
-from unida.process import reuse_memory
+from unida.models.backbones.base import Backbone
+from unida.utils.process import reuse_memory
 
 WORKS = ("embed", "train")
 KEPT, HANDED_BACK = "kept", "handed back"

@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from unida.reject import mixture
+from unida.decision.rejection import mixture
 
 HERE = Path(__file__).parent
 SCORES = HERE / "office_home" / "unda_stored" / "scores-clipart-real_world-san-0.csv"

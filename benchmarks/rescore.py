@@ -15,12 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from unida.assess import Ranking, compare
 from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.results import Result, from_json, gather, to_json
 from unida.bench.scoring import commit_of_code, under_rules
-from unida.reject import fit_rules
-from unida.runs import write_text
+from unida.decision.rejection import fit_rules
+from unida.evaluation.evaluate import Ranking, compare
+from unida.training.run_folder import write_text
 from unida.types import Scored
 
 

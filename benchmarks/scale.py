@@ -34,15 +34,15 @@ from unida.bench.scoring import SOURCE_SAMPLE, _in_few_directions
 from unida.config import RunConfig
 from unida.data.pixels import ArrayStore
 from unida.data.sampling import Balanced, Shuffled
-from unida.evaluate import score_images
+from unida.decision.inference import predict_images
+from unida.decision.rejection import mixture, own
+from unida.evaluation.metrics import novel_nmi, score
+from unida.evaluation.selection import entropy, neighbourhood_density, separation
 from unida.losses import info_nce, soft_contrastive
 from unida.methods import Method
-from unida.metrics import novel_nmi, score
 from unida.model import to_predictions
-from unida.reject import mixture, own
-from unida.runs import RunFolder, prediction_lines
-from unida.selection import entropy, neighbourhood_density, separation
-from unida.train import Batches, _Look
+from unida.training.loop import Batches, _Look
+from unida.training.run_folder import RunFolder, prediction_lines
 from unida.types import Batch, Outputs, Sizes
 
 Work = Callable[[], object]
@@ -167,7 +167,7 @@ def a_verdict(name: str, n: int, s: Setting) -> Work:
     method = build(name, n, s).eval()
     v = F.normalize(features(n, dataclasses.replace(s, width=method.config.width)))
     outputs = Outputs(torch.rand(n, s.n_classes, device=s.device), v[:, 0], v)
-    return torch.no_grad()(lambda: method.judge(outputs))
+    return torch.no_grad()(lambda: method.postprocess(outputs))
 
 
 # What else is done with all images.
@@ -191,7 +191,7 @@ def predicting(n: int, s: Setting) -> Work:
     classes = tuple(f"class {k}" for k in range(s.n_classes))
 
     def work() -> None:
-        scored = score_images(method, store, 224, s.device, features=False)
+        scored = predict_images(method, store, 224, s.device, features=False)
         rule = own(scored.unknown_score)
         for _ in prediction_lines(to_predictions((Path("image.jpg"),) * n, scored, rule, classes)):
             pass
@@ -202,7 +202,7 @@ def predicting(n: int, s: Setting) -> Work:
 def scoring(n: int, s: Setting) -> Work:
     """The same heads, with the features that a bench keeps."""
     method, store = build("ovanet", n, s).eval(), ArrayStore(features(n, s)[:, None])
-    return lambda: score_images(method, store, 224, s.device)
+    return lambda: predict_images(method, store, 224, s.device)
 
 
 def looking(n: int, s: Setting, most: int | None = None) -> Work:

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 
 from unida.config import RunConfig
 from unida.data.domain import Domain
-from unida.devices import pick_dtype
 from unida.methods import METHODS
-from unida.models.backbone import Backbone
-from unida.train import Batches
+from unida.models.backbones.base import Backbone
+from unida.training.loop import Batches
+from unida.utils.devices import pick_dtype
 
 MODES = ("eager", "captured", "compiled")
 """How a step is launched; the bare one likewise. See `RunConfig.launch`."""

@@ -3,9 +3,9 @@
     python benchmarks/together.py RESULTS --out FOLDER
 
 RESULTS is a folder of `unida bench … --keep-models`. The models of each task are joined as those of
-`unida adapt --members N` are (`unida.together`), so nothing is trained again: what one model
-reaches and what all of them reach together comes from the same runs. FOLDER/results.jsonl gets a
-line a task; a run alone, or whose model was not kept, is passed over.
+`unida adapt --members N` are (`unida.decision.ensemble`), so nothing is trained again: what one
+model reaches and what all of them reach together comes from the same runs. FOLDER/results.jsonl
+gets a line a task; a run alone, or whose model was not kept, is passed over.
 """
 
 import argparse
@@ -14,25 +14,25 @@ import itertools
 import json
 from pathlib import Path
 
-from unida.assess import compare, defined, rank
 from unida.bench.results import Result, from_json, to_json
 from unida.bench.scoring import load_images, true_names, under_rules
 from unida.config import load_config
 from unida.data.samples import read_labelled
-from unida.evaluate import score_images
+from unida.decision.ensemble import make_ensemble
+from unida.decision.inference import predict_images
+from unida.decision.rejection import fit_rules
+from unida.evaluation.evaluate import compare, defined, rank
 from unida.model import load
-from unida.reject import fit_rules
-from unida.runs import RunFolder, write_text
-from unida.together import joined
+from unida.training.run_folder import RunFolder, write_text
 
 
 def together(runs: list[RunFolder], results: list[Result]) -> Result:
     """The result of the joined models, as that of a run with so many members."""
     models, first = [load(run.path) for run in runs], results[0]
-    method = joined([model.method for model in models], models[0].method.backbone).eval()
+    method = make_ensemble([model.method for model in models], models[0].method.backbone).eval()
     config = load_config(runs[0].config)
     target = load_images(config, read_labelled(config.target), method, method.target_views)
-    scored = score_images(method, target.pixels, config.image_size, models[0].device)
+    scored = predict_images(method, target.pixels, config.image_size, models[0].device)
     rules = fit_rules(scored.unknown_score)
     found = compare(scored, true_names(target.samples), first.known_classes, rules)
     ranking, classes = rank(found), (first.known_classes, first.shared_classes)

@@ -42,8 +42,8 @@ from torch import Tensor
 from unida.config import RunConfig
 from unida.data.domain import Domain, load_domains
 from unida.data.samples import read_source, read_unlabelled
-from unida.devices import pick_dtype
-from unida.train import Batches
+from unida.training.loop import Batches
+from unida.utils.devices import pick_dtype
 
 FIXED = "fixed"
 ON_CPU = {

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from unida.config import RunConfig
-from unida.data.digits import uci
+from unida.protocols.digits import uci
 from unida.types import Prediction
 
 QUICK: dict[str, Any] = {

@@ -12,7 +12,7 @@ import pytest
 import unida
 from tests.contract import test_contract as contract
 from tests.tasks import QUICK, Task, assert_alike
-from unida.bench.entries import Entry
+from unida.bench.entries import BenchEntry
 from unida.errors import UserError
 from unida.methods import METHODS, Method
 
@@ -63,7 +63,7 @@ def test_the_example_adapts(digits: Task, out: Path, name: str) -> None:
 def test_the_example_keeps_the_contract(
     digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    case = Entry(name, name)
+    case = BenchEntry(name, name)
     contract.test_losses_stay_finite_and_a_run_is_complete(digits, tmp_path / "a", case)
     contract.test_every_parameter_gets_a_gradient(digits, tmp_path / "b", case)
     contract.test_two_runs_of_one_seed_are_identical(digits, tmp_path / "c", case)

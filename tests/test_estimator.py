@@ -23,11 +23,11 @@ from threadpoolctl import threadpool_limits
 import unida
 from tests.tasks import QUICK, Task
 from unida import UniversalAdapter
-from unida.adaptation import run_adaptation
-from unida.data.handed import OpenedStore, hand_images, kind_of, load_handed
+from unida.data.in_memory import OpenedStore, kind_of, load_in_memory, wrap_images
 from unida.data.samples import read_labelled, read_unlabelled
 from unida.errors import UserError
 from unida.methods import METHODS
+from unida.pipeline import run_adaptation
 
 # Its heads learn from scratch on a few numbers, and it never says unknown: scikit-learn's checks
 # know of no such answer.
@@ -308,18 +308,18 @@ class TestForms:
 
     def test_an_item_that_is_no_image_is_named(self) -> None:
         with pytest.raises(UserError, match="An image is int"):
-            hand_images([np.zeros((8, 8), np.uint8), 3])
+            wrap_images([np.zeros((8, 8), np.uint8), 3])
 
     def test_images_too_many_for_the_memory_are_opened_for_every_batch(
         self, forms: dict[str, tuple[Any, Any, Any]], digits: Task, out: Path
     ) -> None:
-        handed = {"target": hand_images(forms["grey"][2])}
+        handed = {"target": wrap_images(forms["grey"][2])}
         said: list[tuple[int, int]] = []
 
         def load(**options: Any) -> Any:
             config = digits.config(out, **options)
             device = torch.device("cpu")
-            return load_handed(config, device, handed, lambda name: lambda *a: said.append(a))
+            return load_in_memory(config, device, handed, lambda name: lambda *a: said.append(a))
 
         kept, opened = load()["target"], load(memory_gb=1e-6)["target"]
         assert isinstance(opened.pixels, OpenedStore)

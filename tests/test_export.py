@@ -24,19 +24,19 @@ from tests.images import read_csv
 from tests.methods.toys import build
 from tests.tasks import Task
 from unida import __version__
-from unida.adaptation import run_adaptation
-from unida.calibration import tempered
-from unida.cli import main
+from unida.cli.main import main
+from unida.data.augmentations import EVAL_VIEW, make_view
+from unida.decision.calibration import tempered
+from unida.decision.inference import predict_batches
+from unida.decision.rejection import Rule
 from unida.errors import UserError
-from unida.evaluate import score_batches
 from unida.export import OUTPUTS, Deployed, Format, export_model
 from unida.methods import METHODS
 from unida.methods.source_only import SourceOnly, SourceOnlyConfig
 from unida.model import Model
-from unida.models.backbone import build_backbone, given_features
-from unida.reject import Rule
+from unida.models.backbones.base import build_backbone, precomputed_features
+from unida.pipeline import run_adaptation
 from unida.types import Outputs, Sizes
-from unida.views import PLAIN, make_view
 
 ROOT = Path(__file__).parents[1]
 CPU = torch.device("cpu")
@@ -78,7 +78,7 @@ def lively(model: Model) -> Model:
     for norm in norms:
         norm.momentum = 1.0
     images = pictures(model).permute(0, 3, 1, 2)
-    model.method.train().predict(make_view(PLAIN, images, model.image_size, torch.Generator()))
+    model.method.train().predict(make_view(EVAL_VIEW, images, model.image_size, torch.Generator()))
     scores = np.sort(ours(model)["unknown_score"])[50:150]
     widest = np.diff(scores).argmax()
     middle = float(scores[widest : widest + 2].mean())
@@ -97,7 +97,7 @@ def pictures(model: Model, n: int = sum(BATCHES)) -> torch.Tensor:
 def ours(model: Model, reject: str | None = None) -> Answers:
     """What `Model.predict` builds on, of all pictures at once."""
     images = pictures(model).permute(0, 3, 1, 2)
-    scored = score_batches(model.method, [images], len(images), model.image_size, CPU)
+    scored = predict_batches(model.method, [images], len(images), model.image_size, CPU)
     unknown = model.rule(reject).is_unknown(scored.unknown_score)
     label = np.where(unknown, len(model.classes), scored.probs.argmax(1))
     probs = tempered(scored.probs, model.temperature)
@@ -158,7 +158,7 @@ def test_both_files_say_what_the_model_says(name: str, tmp_path: Path) -> None:
 def test_anchors_are_in_both_files(tmp_path: Path) -> None:
     model = toy("san", anchors=True, nearest_by="z_then_y")
     images = pictures(model).permute(0, 3, 1, 2)
-    z = score_batches(model.method, [images], len(images), model.image_size, CPU).features
+    z = predict_batches(model.method, [images], len(images), model.image_size, CPU).features
     memory = model.method.neighbours
     by_z = memory.circles[0]
     by_z.centre.copy_(torch.from_numpy(z).mean(0))
@@ -261,7 +261,7 @@ class TestRefusals:
         assert not list(tmp_path.iterdir())
 
     def test_a_model_without_a_network_says_so(self, tmp_path: Path) -> None:
-        method = SourceOnly(SourceOnlyConfig(), given_features(5), SIZES)
+        method = SourceOnly(SourceOnlyConfig(), precomputed_features(5), SIZES)
         with pytest.raises(UserError, match="trained on features"):
             export_model(wrapped(method, "source_only"), tmp_path / "a.onnx")
 

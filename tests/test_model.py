@@ -11,9 +11,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tests.methods.toys import build
+from unida.decision.rejection import Rule
 from unida.errors import UserError
 from unida.model import FORMAT, Model, load
-from unida.reject import Rule
 from unida.types import Sizes
 
 

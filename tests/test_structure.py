@@ -12,21 +12,14 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SRC = ROOT / "src" / "unida"
 
-ROOMS = (
-    "errors", "process", "streams", "team", "types", "config", "devices", "rows",  # for every room
-    "data", "views",  # images → batches
-    "losses", "models", "methods",  # batches → losses, images → outputs
-    "metrics", "calibration", "two_groups", "reject",  # arrays → numbers, scores → verdicts
-    "embeddings", "evaluate", "runs", "atlas", "step", "train",  # the way of a run
-    "together", "model",
-    "assess", "selection", "quality",  # how good it is
-    "console", "discover",  # what is there among the unknown
-    "report", "export", "conclusion", "adaptation", "estimator",  # what a user calls
-    "demo", "bench",
-    "review",  # what a person says of a run
-    "options", "cli",
+PACKAGES = (
+    "errors", "utils", "types", "config",  # for every package
+    "data", "protocols", "models", "ops", "losses", "methods",  # images → outputs
+    "training", "decision", "model", "evaluation", "conclusion", "pipeline",  # the way of a run
+    "discovery", "report", "review", "export", "estimator", "bench",  # what is done with it
+    "cli",
 )  # fmt: skip
-"""A file may import from its own room and from those before it."""
+"""A file may import from its own package and from those before it."""
 
 OPTIONAL = (
     "transformers", "timm", "mlxtend", "matplotlib", "optuna", "ray", "onnx", "onnxscript",
@@ -39,7 +32,7 @@ FRONT_DOORS = ("__init__", "__main__")
 METHOD_FILES = sorted((SRC / "methods").glob("*.py"))
 
 
-def room_of(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(SRC).with_suffix("").parts[0]
 
 
@@ -55,7 +48,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def rooms_used(path: Path) -> set[str]:
+def packages_used(path: Path) -> set[str]:
     names = [name.split(".") for name in imports(ast.parse(path.read_text()))]
     used = {parts[1] for parts in names if parts[0] == "unida" and len(parts) > 1}
     return used - {"__version__"}
@@ -65,28 +58,28 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SRC))
 
 
-def test_every_room_is_in_the_list_and_every_listed_room_is_there() -> None:
-    assert {room_of(path) for path in FILES} - set(FRONT_DOORS) == set(ROOMS)
+def test_every_package_is_in_the_list_and_every_listed_one_is_there() -> None:
+    assert {package_of(path) for path in FILES} - set(FRONT_DOORS) == set(PACKAGES)
 
 
 @pytest.mark.parametrize(
-    "path", [f for f in FILES if room_of(f) not in FRONT_DOORS], ids=name_of
+    "path", [f for f in FILES if package_of(f) not in FRONT_DOORS], ids=name_of
 )  # fmt: skip
 def test_imports_flow_down_only(path: Path) -> None:
-    place = ROOMS.index(room_of(path))
-    assert rooms_used(path) <= set(ROOMS[: place + 1])
+    place = PACKAGES.index(package_of(path))
+    assert packages_used(path) <= set(PACKAGES[: place + 1])
 
 
 def test_the_front_door_imports_nothing_until_it_is_asked() -> None:
     code = "import sys, unida; print(sorted(m for m in sys.modules if m.startswith('unida.')))"
     assert run_python(code) == "[]"
-    assert rooms_used(SRC / "__init__.py") == {"adaptation", "estimator", "model"}
+    assert packages_used(SRC / "__init__.py") == {"pipeline", "estimator", "model"}
 
 
 @pytest.mark.parametrize("path", sorted((SRC / "losses").glob("*.py")), ids=name_of)
 def test_losses_know_no_config_and_no_module(path: Path) -> None:
     tree = ast.parse(path.read_text())
-    assert rooms_used(path) <= {"losses"}
+    assert packages_used(path) <= {"losses", "ops"}
     assert not [name for name in imports(tree) if name in ("torch.nn", "torch.nn.Module")]
     assert not [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
 
@@ -113,11 +106,6 @@ def test_every_method_file_is_in_the_table() -> None:
 
 
 @pytest.mark.parametrize("path", METHOD_FILES, ids=name_of)
-def test_a_method_file_is_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) < 200
-
-
-@pytest.mark.parametrize("path", METHOD_FILES, ids=name_of)
 def test_a_method_does_not_step_move_print_or_open(path: Path) -> None:
     calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
     names = {f.id for f in calls if isinstance(f, ast.Name)}
@@ -132,7 +120,7 @@ def run_python(code: str) -> str:
 
 
 def test_optional_packages_are_not_imported_until_they_are_needed() -> None:
-    code = f"import sys, unida.cli; print([m for m in {OPTIONAL} if m in sys.modules])"
+    code = f"import sys, unida.cli.main; print([m for m in {OPTIONAL} if m in sys.modules])"
     assert run_python(code) == "[]"
 
 

@@ -22,10 +22,10 @@ import numpy as np
 
 from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.results import Result, from_json, read_results
-from unida.calibration import expected_error, reliability
-from unida.metrics import score
-from unida.reject import pick_rule
-from unida.runs import RunFolder
+from unida.decision.calibration import expected_error, reliability
+from unida.decision.rejection import pick_rule
+from unida.evaluation.metrics import score
+from unida.training.run_folder import RunFolder
 
 Row = dict[str, float]
 ECE = ("source before", "source after", "target before", "target after")

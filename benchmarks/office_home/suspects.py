@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 
 import unida
-from unida.assess import compare, rank
+from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW, View, make_view, strong_view
 from unida.data.decode import decode_file
-from unida.data.protocols import load_protocol, parse_tasks
 from unida.data.sampling import Shuffled
-from unida.data.trees import find_images
-from unida.models.backbone import build_backbone
-from unida.process import reuse_memory
-from unida.streams import stream
+from unida.evaluation.evaluate import compare, rank
+from unida.models.backbones.base import build_backbone
+from unida.protocols.tasks import load_protocol, parse_tasks
+from unida.protocols.trees import find_images
 from unida.types import FloatArray, IntArray
-from unida.views import PLAIN, WEAK, View, make_view, strong
+from unida.utils.process import reuse_memory
+from unida.utils.rng import generator
 
 Embed = Callable[[Tensor, View, torch.dtype | None], FloatArray]
 
@@ -47,7 +47,7 @@ def embedder(weights: str) -> Embed:
     def embed(images: Tensor, view: View, dtype: torch.dtype | None) -> FloatArray:
         backbone.dtype = dtype
         parts = [
-            backbone(make_view(view, part, 224, stream(0, "suspects", number)))
+            backbone(make_view(view, part, 224, generator(0, "suspects", number)))
             for number, part in enumerate(images.split(64))
         ]
         return torch.cat(parts).numpy()
@@ -90,7 +90,7 @@ def main(argv: list[str] | None = None) -> None:
     of_source, labels = read(args.data, source, split.source)
     of_target, truth = read(args.data, target, split.target)
     embed = embedder(args.weights)
-    x, y = embed(of_source, PLAIN, None), embed(of_target, PLAIN, None)
+    x, y = embed(of_source, EVAL_VIEW, None), embed(of_target, EVAL_VIEW, None)
     print(f"OVANet, {source} → {target}, UNDA, heads on a frozen ResNet-50, 1,000 steps, 3 seeds\n")
     print("| | H own | known | unknown | AUROC | closed |\n|---|---:|---:|---:|---:|---:|")
 
@@ -98,12 +98,12 @@ def main(argv: list[str] | None = None) -> None:
         print(f"| {name} | {heads(train, labels, shown, plain, truth)} |", flush=True)
 
     row("as in the tables", x, y, y)
-    with patch("unida.train.Balanced", Alike):
+    with patch("unida.training.loop.Balanced", Alike):
         row("source images drawn alike, not classes", x, y, y)
-    x_low, y_low = (embed(images, PLAIN, torch.bfloat16) for images in (of_source, of_target))
+    x_low, y_low = (embed(images, EVAL_VIEW, torch.bfloat16) for images in (of_source, of_target))
     row("the network in bf16", x_low, y_low, y_low)
-    row("target shown in random crops, mirrored", x, embed(of_target, WEAK, None), y)
-    row("target shown in crops of other colours", x, embed(of_target, strong(0.7), None), y)
+    row("target shown in random crops, mirrored", x, embed(of_target, WEAK_VIEW, None), y)
+    row("target shown in crops of other colours", x, embed(of_target, strong_view(0.7), None), y)
 
 
 if __name__ == "__main__":

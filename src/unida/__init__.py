@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from unida.adaptation import adapt
     from unida.estimator import UniversalAdapter
     from unida.model import load
+    from unida.pipeline import adapt
 
 __version__ = "0.1.0"  # pyproject.toml reads it here
 __all__ = ["UniversalAdapter", "__version__", "adapt", "load"]
@@ -14,7 +14,7 @@ __all__ = ["UniversalAdapter", "__version__", "adapt", "load"]
 def __getattr__(name: str) -> Any:
     """What is in `__all__`, imported when first used: torch is slow to import."""
     if name == "adapt":
-        from unida.adaptation import adapt
+        from unida.pipeline import adapt
 
         return adapt
     if name == "UniversalAdapter":

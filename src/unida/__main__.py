@@ -2,13 +2,13 @@
 
 import sys
 
-from unida.process import reuse_memory, sleep_while_waiting
+from unida.utils.process import reuse_memory, sleep_while_waiting
 
 sleep_while_waiting()
 
 
 def main() -> int:
-    from unida.cli import main
+    from unida.cli.main import main
 
     reuse_memory()
     return main()

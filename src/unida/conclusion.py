@@ -5,35 +5,35 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from unida import team
-from unida.assess import verdicts_of
-from unida.atlas import MOST_IMAGES, MOST_OF_SOURCE, make_atlas
-from unida.calibration import Calibration, calibrate
 from unida.config import RunConfig
-from unida.console import say
 from unida.data.domain import Domain
-from unida.evaluate import score_images
+from unida.decision.calibration import Calibration, calibrate
+from unida.decision.inference import predict_images
+from unida.decision.prototypes import FEWEST, Anchors
+from unida.decision.rejection import fit_rules, pick_rule, quantiles
+from unida.evaluation.diagnostics import (
+    Diagnostic,
+    Diagnostics,
+    Outcome,
+    count_images,
+    describe,
+    diagnose,
+    estimate,
+    mean_recall,
+)
+from unida.evaluation.evaluate import predicted_labels
+from unida.evaluation.feature_store import MOST_IMAGES, MOST_OF_SOURCE, build_feature_store
 from unida.methods import Method
 from unida.model import Model, to_predictions
-from unida.models.anchors import FEWEST, Anchors
-from unida.quality import (
-    Concern,
-    Outcome,
-    Quality,
-    count_images,
-    estimate,
-    in_words,
-    mean_recall,
-    warnings_of,
-)
-from unida.reject import fit_rules, pick_rule, quantiles
-from unida.rows import sample
-from unida.runs import RunFolder, write_text
+from unida.training.run_folder import RunFolder, write_text
 from unida.types import IntArray, Scored
+from unida.utils import distributed
+from unida.utils.chunking import subsample
+from unida.utils.console import say
 
 
 @dataclass(frozen=True)
-class Seen:
+class ScoredDomain:
     """A domain, or some of it, and what the method says of its images."""
 
     domain: Domain
@@ -51,7 +51,7 @@ def conclude(
     held_out: Domain,
     target: Domain,
     config: RunConfig,
-    concerns: list[Concern],
+    concerns: list[Diagnostic],
 ) -> Model:
     """Calibrates, fits the reject rules, writes what is left of the run, and says what it is.
 
@@ -65,7 +65,7 @@ def conclude(
     """
     method.backbone.dtype = None  # full precision, as the stored model will predict
     run, mapped = RunFolder(config.out), len(target) <= MOST_IMAGES
-    some = source.part(sample(len(source), MOST_OF_SOURCE, config.seed, "atlas"))
+    some = source.part(subsample(len(source), MOST_OF_SOURCE, config.seed, "atlas"))
     learned = _see(method, some, config, features=mapped)
     known, strange = _see(method, held_out, config), _see(method, target, config, features=mapped)
     calibration = calibrate(known.scored.probs, known.labels)
@@ -78,28 +78,34 @@ def conclude(
         _write_atlas(learned, strange, run)
     _say_if_unanchored(method)
     say(f"Confidence: {calibration.note}.")
-    if team.is_first():
+    if distributed.is_main_process():
         _judge(model, learned, known, strange, run, concerns)
     run.finish()
     return model
 
 
-def say_concerns(concerns: list[Concern]) -> None:
+def say_concerns(concerns: list[Diagnostic]) -> None:
     for concern in concerns:
         say(f"Warning: {concern.what} {concern.advice}")
 
 
-def _see(method: Method, domain: Domain, config: RunConfig, features: bool = False) -> Seen:
+def _see(method: Method, domain: Domain, config: RunConfig, features: bool = False) -> ScoredDomain:
     """Looks at all images of a domain; there may be none."""
     if len(domain):
         size, where = config.image_size, domain.device
-        return Seen(domain, score_images(method, domain.pixels, size, where, features=features))
+        return ScoredDomain(
+            domain, predict_images(method, domain.pixels, size, where, features=features)
+        )
     nothing = np.empty((0, method.sizes.n_classes))
-    return Seen(domain, Scored(nothing, np.empty(0), np.empty((0, 0), np.float32)))
+    return ScoredDomain(domain, Scored(nothing, np.empty(0), np.empty((0, 0), np.float32)))
 
 
 def _model(
-    method: Method, known: Seen, strange: Seen, calibration: Calibration, config: RunConfig
+    method: Method,
+    known: ScoredDomain,
+    strange: ScoredDomain,
+    calibration: Calibration,
+    config: RunConfig,
 ) -> Model:
     """The method with its reject rules and its temperature."""
     # A verdict that depends on the images beside it says nothing about those beside others.
@@ -120,7 +126,7 @@ def _model(
     )
 
 
-def _write_verdicts(model: Model, target: Seen, run: RunFolder) -> None:
+def _write_verdicts(model: Model, target: ScoredDomain, run: RunFolder) -> None:
     rule, paths = model.rule(), target.domain.samples.paths
     run.write_predictions(
         to_predictions(paths, target.scored, rule, model.classes, model.temperature)
@@ -132,9 +138,9 @@ def _write_verdicts(model: Model, target: Seen, run: RunFolder) -> None:
     )
 
 
-def _write_atlas(source: Seen, target: Seen, run: RunFolder) -> None:
+def _write_atlas(source: ScoredDomain, target: ScoredDomain, run: RunFolder) -> None:
     """Of the target and a sample of the source."""
-    atlas = make_atlas(
+    atlas = build_feature_store(
         target.scored.features,
         target.scored.probs,
         source.scored.features,
@@ -154,7 +160,12 @@ def _say_if_unanchored(method: Method) -> None:
 
 
 def _judge(
-    model: Model, learned: Seen, known: Seen, strange: Seen, run: RunFolder, concerns: list[Concern]
+    model: Model,
+    learned: ScoredDomain,
+    known: ScoredDomain,
+    strange: ScoredDomain,
+    run: RunFolder,
+    concerns: list[Diagnostic],
 ) -> None:
     """Writes and says how good the run seems without labels, and what looks wrong."""
     lines = map(json.loads, run.metrics.read_text().splitlines())
@@ -162,12 +173,12 @@ def _judge(
     outcome = Outcome(
         classes=model.classes,
         counts=count_images(learned.domain.samples),
-        verdicts=verdicts_of(strange.scored, rule),
+        verdicts=predicted_labels(strange.scored, rule),
         losses=np.array([line["loss"] for line in lines]),
         accuracy=mean_recall(of_source.scored, of_source.labels),
     )
     found = estimate(strange.scored, rule, outcome, (known.scored, known.labels))
-    warnings = warnings_of(outcome)
-    write_text(run.quality, Quality(found, [*concerns, *warnings]).to_json())
-    say(f"Without labels: {in_words(found, outcome)}.")
+    warnings = diagnose(outcome)
+    write_text(run.quality, Diagnostics(found, [*concerns, *warnings]).to_json())
+    say(f"Without labels: {describe(found, outcome)}.")
     say_concerns(warnings)

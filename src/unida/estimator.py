@@ -21,29 +21,29 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
-from unida import team
-from unida.adaptation import adapt_domains, check_names, make_backbone
-from unida.calibration import tempered
 from unida.config import RunConfig, from_mapping, to_settings
-from unida.console import display, quietly
-from unida.data.handed import (
-    Handed,
-    hand_dataset,
-    hand_embeddings,
-    hand_images,
+from unida.data.holdout import hold_out
+from unida.data.in_memory import (
+    InMemory,
     kind_of,
     labels_of,
-    load_handed,
+    load_in_memory,
+    wrap_dataset,
+    wrap_embeddings,
+    wrap_images,
 )
-from unida.data.holdout import hold_out
 from unida.data.samples import Samples, read_source, read_unlabelled
-from unida.devices import pick_device
+from unida.decision.calibration import tempered
 from unida.errors import UserError, require
 from unida.model import Model
-from unida.models.backbone import Backbone, given_features
-from unida.report.command import report_if_possible
-from unida.runs import RunFolder
+from unida.models.backbones.base import Backbone, precomputed_features
+from unida.pipeline import adapt_domains, check_names, make_backbone
+from unida.report.build import report_if_possible
+from unida.training.run_folder import RunFolder
 from unida.types import UNKNOWN, FloatArray, Scored
+from unida.utils import distributed
+from unida.utils.console import display, quietly
+from unida.utils.devices import pick_device
 
 Array = npt.NDArray[Any]
 
@@ -170,18 +170,18 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         return self.model_.score(self._read(X).items, features=False)[1]
 
-    def _read(self, X: Any) -> Handed:  # noqa: N803
+    def _read(self, X: Any) -> InMemory:  # noqa: N803
         """Images without labels."""
         kind = kind_of(X)
         if kind == "place":
-            return Handed(read_unlabelled(X))
+            return InMemory(read_unlabelled(X))
         if kind == "dataset":
-            return hand_dataset(X, self.image_column)
+            return wrap_dataset(X, self.image_column)
         if kind == "images":
-            return hand_images(X)
-        return hand_embeddings(validate_data(self, X, reset=False, dtype=np.float32))
+            return wrap_images(X)
+        return wrap_embeddings(validate_data(self, X, reset=False, dtype=np.float32))
 
-    def _read_labelled(self, X: Any, y: Any) -> Handed:  # noqa: N803
+    def _read_labelled(self, X: Any, y: Any) -> InMemory:  # noqa: N803
         """Images with labels; learns the classes, and how long an embedding is."""
         for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
             self.__dict__.pop(name, None)
@@ -189,10 +189,10 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if kind == "place":
             samples = read_source(X)
             self._know(np.array(samples.classes))
-            return Handed(samples)
+            return InMemory(samples)
         if kind == "embeddings":
             rows, y = validate_data(self, X, y, dtype=np.float32)
-            handed = hand_embeddings(rows)
+            handed = wrap_embeddings(rows)
         else:
             handed = self._read(X)
             y = labels_of(X, self.label_column) if kind == "dataset" else y
@@ -244,7 +244,7 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             yield Path(folder)
 
 
-def _embeddings_of(handed: dict[str, Handed]) -> Backbone | None:
+def _embeddings_of(handed: dict[str, InMemory]) -> Backbone | None:
     """What stands for the backbone of given embeddings; None where images are to be shown to one.
 
     Raises:
@@ -258,20 +258,20 @@ def _embeddings_of(handed: dict[str, Handed]) -> Backbone | None:
             "the same length."
         )
     width = widths.pop()
-    return given_features(width) if width else None
+    return precomputed_features(width) if width else None
 
 
-def _train(config: RunConfig, handed: dict[str, Handed], given: Backbone | None) -> Model:
+def _train(config: RunConfig, handed: dict[str, InMemory], given: Backbone | None) -> Model:
     """Loads both domains and adapts."""
     device = pick_device(config.device)
-    team.join(device)
-    if team.is_first():
+    distributed.setup(device)
+    if distributed.is_main_process():
         RunFolder(config.out).refuse_if_taken(config, resume=False)
     if given:
         config = replace(config, frozen=True)
     backbone = given or make_backbone(config)
-    with display() as progress, team.first_on_each_machine():
-        domains = load_handed(config, device, handed, progress.decoding)
+    with display() as progress, distributed.main_process_first():
+        domains = load_in_memory(config, device, handed, progress.decoding)
     source, target = domains["source"], domains["target"]
     learned, _ = hold_out(source.samples, config.holdout, config.seed)
     config = replace(config, batch=max(2, min(config.batch, len(learned), len(target))))

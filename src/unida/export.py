@@ -21,14 +21,14 @@ from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
 
 from unida import __version__
-from unida.calibration import LEAST
-from unida.console import say
+from unida.data.augmentations import EVAL_VIEW, make_view
+from unida.decision.calibration import LEAST
+from unida.decision.rejection import Rule, describe_rule, describe_rules
 from unida.errors import UserError
 from unida.model import Model, load
-from unida.reject import Rule, in_words, rules_in_words
-from unida.runs import RunFolder, write_file
+from unida.training.run_folder import RunFolder, write_file
 from unida.types import UNKNOWN
-from unida.views import PLAIN, make_view
+from unida.utils.console import say
 
 Format = Literal["onnx", "torch"]
 
@@ -57,7 +57,7 @@ class Export:
     to: Path | None = None
     """File to write; by default model.onnx or model.pt2 beside the model."""
     reject: Annotated[
-        str | None, tyro.conf.arg(help=f"Rule inside. {rules_in_words()} By default the run's.")
+        str | None, tyro.conf.arg(help=f"Rule inside. {describe_rules()} By default the run's.")
     ] = None
 
 
@@ -78,14 +78,14 @@ class Deployed(nn.Module):
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         pixels = images.permute(0, 3, 1, 2)
-        said = self.method.predict(make_view(PLAIN, pixels, self.image_size, torch.Generator()))
+        said = self.method.predict(make_view(EVAL_VIEW, pixels, self.image_size, torch.Generator()))
         known = said.unknown_score.double() < self.threshold
         label = torch.where(known, said.probs.argmax(1), said.probs.shape[1])
         probs = self._tempered(said.probs)
         return dict(zip(OUTPUTS, (label, probs, said.unknown_score), strict=True))
 
     def _tempered(self, probs: Tensor) -> Tensor:
-        """The same as `unida.calibration.tempered`, which is for arrays."""
+        """The same as `unida.decision.calibration.tempered`, which is for arrays."""
         if self.temperature == 1:
             return probs
         return (probs.double().clamp_min(LEAST).log() / self.temperature).softmax(1).float()
@@ -98,7 +98,7 @@ def run_export(export: Export) -> Path:
     to = export.to or beside.with_suffix(SUFFIXES[export.format])
     model = load(export.run, "cpu")
     rule = export_model(model, to, export.format, export.reject)
-    name = in_words(export.reject or model.reject, rule)
+    name = describe_rule(export.reject or model.reject, rule)
     say(f"{to} holds the model and the reject rule {name} ({rule.note}).")
     return to
 
@@ -120,7 +120,7 @@ def export_model(model: Model, to: Path, kind: Format = "onnx", reject: str | No
             f"{model.method_name} judges a set of images as a whole (it is transductive): a file "
             "that judges images batch by batch would give other labels, so there is none."
         )
-    if model.method.backbone.is_given:
+    if model.method.backbone.is_precomputed:
         raise UserError("The model was trained on features: there is no network for images in it.")
     rule = model.rule(reject)
     about = describe(model, rule)

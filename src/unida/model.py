@@ -15,24 +15,24 @@ from PIL import Image
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from unida import team
-from unida.calibration import confidence
 from unida.config import from_mapping
 from unida.data.decode import BadImageError, Pixels, decode_file, to_square
-from unida.data.handed import Opener, decode_opened, hand_array
-from unida.data.parallel import in_order
+from unida.data.in_memory import Opener, decode_opened, wrap_array
 from unida.data.pixels import ArrayStore
 from unida.data.samples import Skipped, read_unlabelled
-from unida.devices import pick_device
+from unida.decision.calibration import confidence
+from unida.decision.ensemble import Ensemble, backbones, make_ensemble
+from unida.decision.inference import predict_batches, predict_images
+from unida.decision.rejection import Rule, decide, pick_rule
 from unida.errors import UserError, require, shorten
-from unida.evaluate import score_batches, score_images
 from unida.methods import METHODS, Method
-from unida.models.backbone import rebuild_backbone
+from unida.models.backbones.base import rebuild_backbone
 from unida.models.weights import load_strictly, read_weights
-from unida.reject import Rule, decide, pick_rule
-from unida.runs import RunFolder, write_file
-from unida.together import Together, backbones, joined
+from unida.training.run_folder import RunFolder, write_file
 from unida.types import Prediction, Scored, Sizes
+from unida.utils import distributed
+from unida.utils.devices import pick_device
+from unida.utils.parallel import in_order
 
 FORMAT = 6
 
@@ -54,8 +54,9 @@ class Model:
         rules: reject rules that were fitted, by the name they were asked for.
         reject: the rule used unless another is asked for.
         device: where it computes.
-        temperature: of the confidences (`unida.calibration`).
-        known: quantiles of the unknown scores of held-out source images (`unida.reject`).
+        temperature: of the confidences (`unida.decision.calibration`).
+        known: quantiles of the unknown scores of held-out source images
+        (`unida.decision.rejection`).
     """
 
     method: Method
@@ -88,7 +89,8 @@ class Model:
             images: image files, folders of images, PIL images or functions that give one; one or
                 several. An array of images, uint8; or of their embeddings as the backbone makes
                 them, (N, D).
-            reject: a rule by name (`unida.reject.RULES`), such as `own` or `source:0.05`; by
+            reject: a rule by name (`unida.decision.rejection.RULES`), such as `own` or
+            `source:0.05`; by
                 default the model's.
             skipped: collects bad files; without it a bad file is an error.
         """
@@ -107,19 +109,21 @@ class Model:
         if isinstance(images, Tensor) and images.dtype == torch.uint8:
             images = images.numpy(force=True)  # pictures; embeddings are not whole numbers
         if isinstance(images, np.ndarray):
-            images = hand_array(images).items
+            images = wrap_array(images).items
         if isinstance(images, Tensor):
             return self._score_embeddings(images, features)
-        if self.method.backbone.is_given:
+        if self.method.backbone.is_precomputed:
             raise UserError(
                 "This model was trained on embeddings and has no backbone: hand over embeddings, "
                 f"{self.method.backbone.out_features} numbers an image."
             )
         one = isinstance(images, str | Path | Image.Image) or callable(images)
         items = list(_expand([images] if one else images))  # type: ignore[list-item, arg-type]
-        n, items = len(items), items[team.share(len(items))]
-        if team.size() > max(n, 1):
-            raise UserError(f"{n} images are too few for {team.size()} processes: start one.")
+        n, items = len(items), items[distributed.shard(len(items))]
+        if distributed.world_size() > max(n, 1):
+            raise UserError(
+                f"{n} images are too few for {distributed.world_size()} processes: start one."
+            )
         paths: list[Path | None] = []
         bad: list[Skipped] = []
         decoded = self._decoded(items, paths, bad)
@@ -127,14 +131,16 @@ class Model:
         if first is None:
             reasons = shorten([f"{one.path} ({one.reason})" for one in bad], 3)
             raise UserError(f"There is no image to look at: {reasons or 'none was given'}.")
-        alone = len(first) == team.size() == 1  # and so the last batch: only that is not full
+        alone = (
+            len(first) == distributed.world_size() == 1
+        )  # and so the last batch: only that is not full
         if alone and (skipped is not None or not bad):
             self._refuse_one()
         batches = itertools.chain([first], decoded)
-        scored = score_batches(
+        scored = predict_batches(
             self.method, batches, len(items), self.image_size, self.device, features
         )
-        paths, bad = team.gather_list(paths), team.gather_list(bad)
+        paths, bad = distributed.gather_objects(paths), distributed.gather_objects(bad)
         if bad and skipped is None:
             raise UserError(
                 f"{bad[0].path} cannot be used: {bad[0].reason}. Leave it out, or let "
@@ -152,7 +158,7 @@ class Model:
         if len(rows) == 1:
             self._refuse_one()
         store = ArrayStore((rows if rows.ndim == 3 else rows[:, None]).float())
-        scored = score_images(self.method, store, self.image_size, self.device, features=features)
+        scored = predict_images(self.method, store, self.image_size, self.device, features=features)
         return [None] * len(rows), scored
 
     def _refuse_one(self) -> None:
@@ -208,7 +214,7 @@ class Model:
             "temperature": self.temperature,
             "known": self.known,
         }
-        if isinstance(self.method, Together):
+        if isinstance(self.method, Ensemble):
             description["members"] = len(self.method.members)
             description["one_network"] = self.method.one_network
         state, left_out = self.method.state_dict(), self.method.training_only
@@ -237,7 +243,7 @@ def load(run: str | Path, device: str = "auto") -> Model:
     settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
     sizes, places = Sizes(**d["sizes"]), backbones(backbone, *_members(d))
     with torch.device("meta"):  # nothing is allocated: the stored tensors take their places
-        method = joined([cls(settings, place, sizes) for place in places], backbone)
+        method = make_ensemble([cls(settings, place, sizes) for place in places], backbone)
     method.drop_training_state()
     load_strictly(method, tensors, str(path), assign=True)
     where = pick_device(device)

@@ -91,7 +91,7 @@ class Prediction:
         path: where the image came from; None for an image handed over in memory.
         label: a known class, or `unknown`.
         confidence: probability of the most likely known class, whatever the verdict; calibrated
-            where source images were held out (`unida.calibration`).
+            where source images were held out (`unida.decision.calibration`).
         unknown_score: the method's score; the reject rule compares it with its threshold.
         rule: the reject rule that decided.
     """

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from unida.data.digits import uci
+from unida.protocols.digits import uci
 
 PROTOCOL = """\
 name = "small-digits"

@@ -11,15 +11,15 @@ import pytest
 
 from tests.bench.benches import arguments, write_data
 from tests.processes import UNIDA, started, wait_for
-from unida.bench import local
-from unida.bench.command import Bench, planned, progress_table
+from unida.bench import local_runner
 from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
-from unida.bench.local import _note_if_killed
+from unida.bench.local_runner import _note_if_killed
 from unida.bench.results import from_json, read_results, to_json
+from unida.bench.run import Bench, planned, progress_table
 from unida.bench.scoring import commit_of_code
 from unida.bench.worker import Places
-from unida.cli import main
+from unida.cli.main import main
 from unida.errors import UserError
 from unida.model import load
 
@@ -228,10 +228,10 @@ def test_near_the_end_every_process_has_some_of_the_runs(
         ended.extend(row)
         return Ended()
 
-    monkeypatch.setattr(local, "_start", start)
-    monkeypatch.setattr(local, "_ended", lambda _, job: job in ended)
+    monkeypatch.setattr(local_runner, "_start", start)
+    monkeypatch.setattr(local_runner, "_ended", lambda _, job: job in ended)
     places = Places(str(tmp_path), "")
-    local.run_local(jobs, places, at_once=2, tell=lambda: None, in_a_row=5)
+    local_runner.run_local(jobs, places, at_once=2, tell=lambda: None, in_a_row=5)
     assert lengths == [5, 4, 2, 1]
     assert ended == jobs
 

@@ -15,9 +15,9 @@ import pytest
 from PIL import Image
 
 from unida.bench.arrays import Arrays, read_arrays
-from unida.bench.figures import embedding, plots, sheets
-from unida.bench.figures.command import FIGURES, Figure, run_figure, runs_with_results, to_csv
-from unida.bench.figures.picking import Choice, Run
+from unida.bench.figures import embedding, plot_data, plots
+from unida.bench.figures.run import FIGURES, Figure, run_figure, runs_with_results, to_csv
+from unida.bench.figures.run_selection import Choice, Run
 from unida.bench.results import Result, RuleResult, to_json
 from unida.errors import UserError
 from unida.types import UNKNOWN
@@ -156,7 +156,7 @@ def test_noise_points_are_those_of_a_hand() -> None:
     runs = alone(
         make_result(h=0.8, seed=0), make_result(h=0.9, seed=1), make_result(h=0.5, noise=0.3)
     )
-    sheet = sheets.noise(runs, OWN)
+    sheet = plot_data.noise(runs, OWN)
     clean, noisy = [row for row in sheet.rows if row.score == "H-score"]
     assert (clean.at, clean.mean_percent, clean.seeds) == (0, pytest.approx(85), 2)
     assert clean.std_percent == pytest.approx(50**0.5)  # (5² + 5²) / 1
@@ -178,7 +178,7 @@ def test_the_csv_of_the_command_holds_the_same_numbers(bench: Path) -> None:
 def test_unknown_classes_are_counted_on_the_axis() -> None:
     runs = alone(make_result(h=0.6, unknowns=2), make_result(h=0.8, unknowns=5))
     runs += alone(make_result(h=0.1, unknowns=5, noise=0.2))  # for the other figure
-    rows = [row for row in sheets.unknowns(runs, OWN).rows if row.score == "H-score"]
+    rows = [row for row in plot_data.unknowns(runs, OWN).rows if row.score == "H-score"]
     assert [(row.at, row.mean_percent) for row in rows] == [(2, 60), (5, 80)]
 
 
@@ -192,7 +192,7 @@ def test_seeds_are_compared_after_the_mean_over_tasks() -> None:
             for entry in ("san", "san-no-scl")
         )
     )
-    row = sheets.ablation(runs, OWN).rows[0]
+    row = plot_data.ablation(runs, OWN).rows[0]
     assert (row.mean_percent, row.std_percent) == (pytest.approx(70), pytest.approx(0, abs=1e-9))
     assert (row.seeds, row.tasks) == (2, 2)
 
@@ -203,45 +203,45 @@ def test_only_tasks_that_every_entry_has_are_averaged() -> None:
         make_result("san", 0.2, task=("dslr", "amazon")),
         make_result("san-no-scl", 0.7),
     )
-    sheet = sheets.ablation(runs, OWN)
+    sheet = plot_data.ablation(runs, OWN)
     assert [row.mean_percent for row in sheet.rows if row.score == "H-score"] == [80, 70]
     assert "dslr → amazon" in " ".join(sheet.notes)
     apart = alone(make_result("san"), make_result("san-no-scl", task=("dslr", "amazon")))
     with pytest.raises(UserError, match="no task in common"):
-        sheets.ablation(apart, OWN)
+        plot_data.ablation(apart, OWN)
 
 
 def test_a_seed_counts_only_with_every_task() -> None:
     there, back = ("amazon", "dslr"), ("dslr", "amazon")
     whole = [make_result("san", 0.8, task=task) for task in (there, back)]
     torn = [make_result("san-no-scl", 0.5, seed=i, task=t) for i, t in enumerate((there, back))]
-    sheet = sheets.ablation(alone(*whole, *torn), OWN)
+    sheet = plot_data.ablation(alone(*whole, *torn), OWN)
     assert {row.entry for row in sheet.rows} == {"san"}
     assert sheet.notes == ("points without a seed that has every task, of san-no-scl",)
     other = [dataclasses.replace(result, entry="san-no-aio") for result in torn]
     with pytest.raises(UserError, match="No seed has every task"):
-        sheets.ablation(alone(*torn, *other), OWN)
+        plot_data.ablation(alone(*torn, *other), OWN)
 
 
 def test_a_rule_that_was_not_scored_is_refused() -> None:
     runs = alone(make_result("san"), make_result("san-no-scl"))
     with pytest.raises(UserError, match="rule is 'best'; allowed: own, mixture"):
-        sheets.ablation(runs, Choice("best"))
+        plot_data.ablation(runs, Choice("best"))
 
 
 def test_the_ablation_is_in_the_papers_order_and_ends_with_ovanet() -> None:
     entries = ("ovanet", "uan", "san-info-nce", "san-no-scl", "san", "san-no-aio")
-    rows = sheets.ablation(alone(*map(make_result, entries)), OWN).rows
+    rows = plot_data.ablation(alone(*map(make_result, entries)), OWN).rows
     shown = list(dict.fromkeys(row.entry for row in rows))
     assert shown == ["san", "san-no-aio", "san-no-scl", "san-info-nce", "ovanet"]
     picked = [run for run in alone(*map(make_result, entries)) if len(run.result.entry) < 7]
-    rows = sheets.ablation(picked, Choice("own", picked=True)).rows
+    rows = plot_data.ablation(picked, Choice("own", picked=True)).rows
     assert {row.entry for row in rows} == {"san", "ovanet", "uan"}
 
 
 def test_undefined_scores_are_left_out_and_said() -> None:
     runs = alone(make_result("san"), make_result("san-no-scl"), make_result("san-no-aio", None))
-    sheet = sheets.ablation(runs, OWN)
+    sheet = plot_data.ablation(runs, OWN)
     assert {row.entry for row in sheet.rows} == {"san", "san-no-scl"}
     assert sheet.notes == ("1 results whose H-score is undefined",)
 
@@ -250,14 +250,14 @@ def test_a_rule_that_fell_back_is_said() -> None:
     runs = alone(make_result("san"), make_result("san-no-scl"))
     fallen = dataclasses.replace(runs[0].result.rules["mixture"], in_force="own")
     runs[0].result.rules["mixture"] = fallen
-    caption = sheets.ablation(runs, Choice("mixture")).caption
+    caption = plot_data.ablation(runs, Choice("mixture")).caption
     assert "reject rule mixture, which fell back to own in 1 of 2 runs" in caption
 
 
 def test_runs_that_differ_in_options_only_are_refused() -> None:
     runs = alone(make_result(lr=0.1), make_result(lr=0.2), make_result(noise=0.5))
     with pytest.raises(UserError, match="differ in their options"):
-        sheets.noise(runs, OWN)
+        plot_data.noise(runs, OWN)
 
 
 def test_other_steps_are_another_figure(tmp_path: Path) -> None:
@@ -296,7 +296,7 @@ def test_bins_hold_every_image_and_the_thresholds_are_there(bench: Path) -> None
 def test_a_far_score_does_not_squeeze_the_rest() -> None:
     arrays = Arrays(**make_arrays(4, 500))
     arrays.unknown_score[0], arrays.unknown_score[1] = 1e9, np.nan
-    rows = list(sheets._histogram(make_result(), arrays))
+    rows = list(plot_data._histogram(make_result(), arrays))
     assert max(row.right for row in rows) < 10
 
 
@@ -359,7 +359,7 @@ def test_names_of_any_kind_neither_break_the_text_nor_the_layout(tmp_path: Path)
 def test_entries_whose_names_are_long_and_alike_keep_a_line_each() -> None:
     names = [f"san:{'x' * 40}{k}{'y' * 40}" for k in range(3)]
     runs = alone(*(make_result(name, noise=noise) for name in names for noise in (0.0, 0.5)))
-    picture = plots.draw_lines(sheets.noise(runs, OWN))
+    picture = plots.draw_lines(plot_data.noise(runs, OWN))
     shown = [text.get_text() for text in picture.legends[0].get_texts()]
     assert len(set(shown)) == 3
     assert max(map(len, shown)) < 30
@@ -368,11 +368,11 @@ def test_entries_whose_names_are_long_and_alike_keep_a_line_each() -> None:
 def test_many_classes_have_numbers_for_names() -> None:
     names = tuple(f"class {k}" for k in range(20))
     dots = [
-        sheets.Dot("san", domain, name, number, float(number), float(place), False)
+        plot_data.Dot("san", domain, name, number, float(number), float(place), False)
         for place, domain in enumerate(("source", "target"))
         for number, name in enumerate(names, 1)
     ]
-    picture = plots.draw_tsne(sheets.Sheet("title", "caption", dots))
+    picture = plots.draw_tsne(plot_data.Sheet("title", "caption", dots))
     shown = [text.get_text() for text in picture.legends[0].get_texts()]
     assert "1–20: known classes" in shown
     assert not [text for text in shown if "class 3" in text]
@@ -416,19 +416,19 @@ def test_damaged_files_are_answered_in_a_sentence(tmp_path: Path) -> None:
     arrays = make_arrays(4, 3)
     np.savez(run / "scores.npz", **arrays | {"best": arrays["best"][1:]})
     with pytest.raises(UserError, match="different lengths"):
-        sheets.scores(runs, OWN)
+        plot_data.scores(runs, OWN)
     np.savez(run / "scores.npz", labels=[1])
     with pytest.raises(UserError, match="does not hold the scores"):
-        sheets.scores(runs, OWN)
+        plot_data.scores(runs, OWN)
     (run / "scores.npz").write_bytes(b"PK\x03\x04 cut off")
     with pytest.raises(UserError, match="does not hold the scores"):
-        sheets.tsne(runs, OWN)
+        plot_data.tsne(runs, OWN)
     np.savez(run / "scores.npz", **arrays | {"features": np.full_like(arrays["features"], np.nan)})
     with pytest.raises(UserError, match="not finite"):
-        sheets.tsne(runs, OWN)
+        plot_data.tsne(runs, OWN)
     (run / "metrics.jsonl").write_text('{"step": 1')
     with pytest.raises(UserError, match="not the log of a run"):
-        sheets.curves(runs, OWN)
+        plot_data.curves(runs, OWN)
 
 
 @pytest.mark.parametrize(
@@ -457,14 +457,14 @@ def test_task_entries_and_seed_choose(bench: Path, tmp_path: Path) -> None:
 
 
 def test_more_entries_than_a_page_holds_are_said() -> None:
-    from unida.bench.figures import picking
+    from unida.bench.figures import run_selection
 
     methods = ("cmu", "dance", "dcc", "gate", "glc", "san-no-scl", "san", "ovanet")
-    runs, notes = picking.few_entries(alone(*map(make_result, methods)), OWN)
+    runs, notes = run_selection.few_entries(alone(*map(make_result, methods)), OWN)
     shown = [run.result.entry for run in runs]
     assert shown == ["san", "ovanet", "cmu", "dance", "dcc", "gate"]
     assert notes == ("entries beyond 6 (name others by --entries): glc, san-no-scl",)
-    assert len(picking.few_entries(runs, Choice("own", picked=True))[0]) == 6
+    assert len(run_selection.few_entries(runs, Choice("own", picked=True))[0]) == 6
 
 
 def test_without_matplotlib_there_is_a_sentence(
@@ -479,7 +479,7 @@ def test_drawing_leaves_the_users_style_alone(tmp_path: Path) -> None:
     import matplotlib
 
     with matplotlib.rc_context({"font.size": 31}):
-        sheet = sheets.ablation(alone(make_result("san"), make_result("san-no-scl")), OWN)
+        sheet = plot_data.ablation(alone(make_result("san"), make_result("san-no-scl")), OWN)
         with (tmp_path / "x.png").open("wb") as file:
             plots.save(sheet, plots.draw_bars, {"png": file})
         assert matplotlib.rcParams["font.size"] == 31

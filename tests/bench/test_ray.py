@@ -13,7 +13,7 @@ import pytest
 from tests.bench.benches import arguments, write_data
 from tests.processes import wait_for
 from unida.bench.results import read_results
-from unida.cli import main
+from unida.cli.main import main
 
 ray = pytest.importorskip("ray")
 

@@ -36,7 +36,7 @@ def test_the_directions_of_a_large_target_are_those_of_a_seeded_sample(
 
     monkeypatch.setattr(scoring, "PCA", Noted)
     plain, _ = _in_few_directions(target, source)
-    monkeypatch.setattr(scoring, "MANY", 90)
+    monkeypatch.setattr(scoring, "MAX_SAMPLES", 90)
     of_target, of_source = _in_few_directions(target, source)
     assert fitted == [230, 120]
     assert of_target.shape == (200, 50)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from unida.bench.results import Result, RuleResult, from_json, to_json
-from unida.bench.tables.command import (
+from unida.bench.tables.render import Table
+from unida.bench.tables.run import (
     PaperStyle,
     TableCommand,
     full_table,
@@ -21,7 +22,6 @@ from unida.bench.tables.command import (
     to_latex,
     to_markdown,
 )
-from unida.bench.tables.render import Table
 from unida.errors import UserError
 
 OFFICE = [("amazon", "dslr"), ("amazon", "webcam"), ("dslr", "amazon"), ("dslr", "webcam"),

@@ -13,13 +13,13 @@ import tyro
 from tests.images import read_csv, write_classes
 from tests.processes import Child, started, wait_for
 from tests.tasks import QUICK, Task
-from unida.bench.tune.command import run_tune
 from unida.bench.tune.plan import Tune, make_plan
+from unida.bench.tune.run import run_tune
 from unida.bench.tune.space import Choices, Range, parse_space, with_values
 from unida.bench.tune.study import Study
 from unida.config import RunConfig
 from unida.errors import UserError
-from unida.selection import CRITERIA
+from unida.evaluation.selection import CRITERIA
 
 pytest.importorskip("optuna")
 
@@ -37,7 +37,7 @@ def tuned(task: Task, out: Path, **options: Any) -> Tune:
 def elsewhere(given: Tune) -> AbstractContextManager[Child]:
     """The same study in a process of its own."""
     code = (
-        "import json, sys; from unida.bench.tune.command import run_tune; "
+        "import json, sys; from unida.bench.tune.run import run_tune; "
         "from unida.bench.tune.plan import Tune; "
         "given = json.loads(sys.argv[1]); given['space'] = tuple(given['space']); "
         "run_tune(Tune(**given))"

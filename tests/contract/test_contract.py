@@ -12,28 +12,28 @@ import numpy as np
 import pytest
 import torch
 
-import unida.adaptation
+import unida.pipeline
 from tests.tasks import Task
-from unida.adaptation import run_adaptation
-from unida.bench.entries import VARIANTS, Entry
+from unida.bench.entries import VARIANTS, BenchEntry
 from unida.config import RunConfig
 from unida.data.domain import load_domains
 from unida.data.samples import read_source, read_unlabelled
 from unida.errors import UserError
 from unida.methods import METHODS
 from unida.model import load
-from unida.runs import RunFolder
-from unida.train import Batches, train
+from unida.pipeline import run_adaptation
+from unida.training.loop import Batches, train
+from unida.training.run_folder import RunFolder
 
 SMALL = {"spa": ("words=64",)}  # k-means with all words takes longer than the rest of a run
 CASES = [
-    Entry(case.name, case.method, (*case.settings, *SMALL.get(case.method, ())))
-    for case in (*(Entry(name, name) for name in METHODS), *VARIANTS.values())
+    BenchEntry(case.name, case.method, (*case.settings, *SMALL.get(case.method, ())))
+    for case in (*(BenchEntry(name, name) for name in METHODS), *VARIANTS.values())
 ]
 every = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 
 
-def configured(digits: Task, out: Path, case: Entry, **options: Any) -> RunConfig:
+def configured(digits: Task, out: Path, case: BenchEntry, **options: Any) -> RunConfig:
     return digits.config(out, method=case.method, settings=case.settings, **options)
 
 
@@ -56,7 +56,9 @@ def lines(out: Path) -> list[dict[str, Any]]:
 
 
 @every
-def test_losses_stay_finite_and_a_run_is_complete(digits: Task, out: Path, case: Entry) -> None:
+def test_losses_stay_finite_and_a_run_is_complete(
+    digits: Task, out: Path, case: BenchEntry
+) -> None:
     run_adaptation(configured(digits, out, case))
     logged = lines(out)
     assert [line["step"] for line in logged] == [5, 10, 15, 20]
@@ -75,14 +77,14 @@ def test_losses_stay_finite_and_a_run_is_complete(digits: Task, out: Path, case:
 
 
 @every
-def test_every_parameter_gets_a_gradient(digits: Task, out: Path, case: Entry) -> None:
+def test_every_parameter_gets_a_gradient(digits: Task, out: Path, case: BenchEntry) -> None:
     config = configured(digits, out, case)
     device = torch.device("cpu")
     samples = {"source": read_source(config.source), "target": read_unlabelled(config.target)}
     domains = load_domains(config, device, samples, lambda name: lambda done, total: None)
     source, target = domains["source"], domains["target"]
-    backbone = unida.adaptation.make_backbone(config)
-    built = unida.adaptation._build_method(config, backbone, source, target)
+    backbone = unida.pipeline.make_backbone(config)
+    built = unida.pipeline._build_method(config, backbone, source, target)
     reached: set[str] = set()
 
     def note(done: int, line: object) -> None:
@@ -97,7 +99,7 @@ def test_every_parameter_gets_a_gradient(digits: Task, out: Path, case: Entry) -
 
 
 @every
-def test_two_runs_of_one_seed_are_identical(digits: Task, tmp_path: Path, case: Entry) -> None:
+def test_two_runs_of_one_seed_are_identical(digits: Task, tmp_path: Path, case: BenchEntry) -> None:
     outs = [tmp_path / name for name in ("first", "second")]
     for out in outs:
         run_adaptation(configured(digits, out, case))
@@ -107,13 +109,13 @@ def test_two_runs_of_one_seed_are_identical(digits: Task, tmp_path: Path, case: 
 
 @every
 def test_killed_and_resumed_equals_uninterrupted(
-    digits: Task, tmp_path: Path, case: Entry, monkeypatch: pytest.MonkeyPatch
+    digits: Task, tmp_path: Path, case: BenchEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run_adaptation(configured(digits, whole, case))
 
     with monkeypatch.context() as patch:
-        patch.setattr(unida.adaptation, "train", killed_at(13))
+        patch.setattr(unida.pipeline, "train", killed_at(13))
         with pytest.raises(KilledError):
             run_adaptation(configured(digits, broken, case))
     assert not RunFolder(broken).done.exists()
@@ -126,7 +128,7 @@ def test_killed_and_resumed_equals_uninterrupted(
 
 @every
 def test_one_image_can_be_judged_or_the_method_says_why_not(
-    digits: Task, out: Path, case: Entry, monkeypatch: pytest.MonkeyPatch
+    digits: Task, out: Path, case: BenchEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_adaptation(configured(digits, out, case, steps=5))
     model = load(out, "cpu")
@@ -134,7 +136,7 @@ def test_one_image_can_be_judged_or_the_method_says_why_not(
     together = model.predict(images)
     assert {p.label for p in together} <= {*model.classes, "unknown"}
     if METHODS[case.method].about.transductive:
-        monkeypatch.setattr("unida.model.score_batches", pytest.fail)  # before any scoring
+        monkeypatch.setattr("unida.model.predict_batches", pytest.fail)  # before any scoring
         with pytest.raises(UserError, match="transductive"):
             model.predict(images[0])
         return
@@ -146,12 +148,12 @@ def test_one_image_can_be_judged_or_the_method_says_why_not(
 @pytest.mark.gpu
 @every
 def test_on_a_gpu_a_run_is_finite_resumed_and_agrees_with_the_cpu(
-    digits: Task, out: Path, case: Entry, monkeypatch: pytest.MonkeyPatch
+    digits: Task, out: Path, case: BenchEntry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the precision a GPU has by default; refreshes included."""
     config = configured(digits, out, case, device="cuda", precision="auto")
     with monkeypatch.context() as patch:
-        patch.setattr(unida.adaptation, "train", killed_at(13))
+        patch.setattr(unida.pipeline, "train", killed_at(13))
         with pytest.raises(KilledError):
             run_adaptation(config)
     run_adaptation(config, resume=True)

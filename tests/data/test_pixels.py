@@ -24,13 +24,13 @@ from tests.images import (
 from unida.config import CacheMode, RunConfig
 from unida.data import cache as cache_folder
 from unida.data import pixels
-from unida.data.cache import Entry, default_cache_dir
+from unida.data.cache import CacheEntry, default_cache_dir
 from unida.data.decode import Pixels, decode_file
 from unida.data.domain import load_domains
-from unida.data.parallel import in_order
 from unida.data.pixels import ArrayStore, MappedStore, cached_bytes, choose_cache, load_pixels
 from unida.data.samples import Samples, Skipped, read_labelled, read_unlabelled
 from unida.errors import UserError
+from unida.utils.parallel import in_order
 
 SIZE = 10
 MODES: tuple[CacheMode, ...] = ("memory", "disk", "stream")
@@ -452,7 +452,7 @@ class TestDiskCache:
     ) -> None:
         folder, cache = write_folder(tmp_path / "images", 2), tmp_path / "cache"
         full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        monkeypatch.setattr(Entry, "write_bad", _raise(full))
+        monkeypatch.setattr(CacheEntry, "write_bad", _raise(full))
         with pytest.raises(UserError, match=r"cache: No space left on device\. Free"):
             load(folder, "disk", cache)
         assert not list(cache.glob("*.u8*"))

@@ -21,8 +21,8 @@ from tests.images import (
     write_folder,
     write_image,
 )
-from unida.cli import COMMANDS, main
-from unida.runs import RunFolder
+from unida.cli.main import COMMANDS, main
+from unida.training.run_folder import RunFolder
 
 Capture = pytest.CaptureFixture[str]
 
@@ -197,7 +197,7 @@ class TestAFewBadFiles:
         monkeypatch: pytest.MonkeyPatch,
         place: str,
     ) -> None:
-        monkeypatch.setattr("unida.cli.load", None)  # it is found before anything is loaded
+        monkeypatch.setattr("unida.cli.main.load", None)  # it is found before anything is loaded
         to = tmp_path / place
         command = ["predict", str(finished.out), str(finished.target), "--to", str(to)]
         said = complaint(command, capfd)

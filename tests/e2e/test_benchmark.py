@@ -7,7 +7,7 @@ import pytest
 
 from tests.processes import UNIDA, started, wait_for
 from unida.bench.results import read_results
-from unida.cli import main
+from unida.cli.main import main
 
 STEPS = 12
 

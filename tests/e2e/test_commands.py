@@ -15,7 +15,7 @@ from PIL import Image
 import unida
 from tests.images import read_csv
 from tests.tasks import QUICK, Task, assert_alike
-from unida.cli import COMMANDS, main
+from unida.cli.main import COMMANDS, main
 from unida.methods import METHODS
 from unida.model import Model
 

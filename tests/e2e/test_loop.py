@@ -16,16 +16,16 @@ from safetensors.torch import load_file
 import unida
 from tests.images import read_csv
 from tests.tasks import Task
-from unida.adaptation import run_adaptation
-from unida.cli import main
+from unida.cli.main import main
 from unida.config import RunConfig
 from unida.errors import UserError
-from unida.models.backbone import build_backbone
-from unida.report.command import write_report
-from unida.review.continuation import Said, fitted, joined, next_config
-from unida.review.corrections import Corrections, Member, Store, read_saved, read_subject
+from unida.models.backbones.base import build_backbone
+from unida.pipeline import run_adaptation
+from unida.report.build import write_report
+from unida.review.continuation import ReviewedRun, fitted, joined, next_config
+from unida.review.corrections import Corrections, Member, Store, read_review_target, read_saved
 from unida.review.server import ReviewServer, serving
-from unida.runs import RunFolder, to_csv, write_text
+from unida.training.run_folder import RunFolder, to_csv, write_text
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -70,7 +70,7 @@ def run(digits: Task, finished: Path, out: Path) -> Path:
 
 @contextmanager
 def served(run: Path, page: Path) -> Iterator[ReviewServer]:
-    with serving(Store(read_subject(run)), page) as server:
+    with serving(Store(read_review_target(run)), page) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
@@ -181,7 +181,7 @@ def test_what_is_typed_on_the_page_is_saved_from_two_tabs(browser: "Browser", ru
             tab.locator(".group input").nth(field).fill(name)
             expect(tab.locator("#saved")).to_have_text("saved")
     assert complaints == []
-    assert read_saved(read_subject(run))[0].names == {"1": "eight", "2": "nine"}
+    assert read_saved(read_review_target(run))[0].names == {"1": "eight", "2": "nine"}
 
 
 class TestRefusals:
@@ -263,7 +263,9 @@ class TestJoined:
     )
 
     def after(self, names: dict[str, str], labels: dict[str, str]) -> dict[str, str]:
-        new = joined(self.OLD, Said(Path("run"), Corrections(names, labels), self.MEMBERS), 0.5)
+        new = joined(
+            self.OLD, ReviewedRun(Path("run"), Corrections(names, labels), self.MEMBERS), 0.5
+        )
         return {path: label for path, label in new.items() if self.OLD.get(path) != label}
 
     def test_two_categories_of_one_name_are_one_class(self) -> None:
@@ -288,7 +290,7 @@ class TestJoined:
             Member("/t/8.png", "cat", 0.99),
         )
         labels = {"/t/7.png": "unknown", "/t/8.png": "dog"}
-        said = Said(Path("run"), Corrections({"1": "fox"}, labels), self.MEMBERS, verdicts)
+        said = ReviewedRun(Path("run"), Corrections({"1": "fox"}, labels), self.MEMBERS, verdicts)
         more = joined(self.OLD, said, 0.5, trust=0.9).items() - self.OLD.items()
         assert dict(more) == {"/t/1.png": "fox", "/t/5.png": "cat", "/t/8.png": "dog"}
 

@@ -23,7 +23,7 @@ import pytest
 import unida
 from tests.images import read_csv
 from tests.processes import UNIDA, started, wait_for
-from unida.cli import COMMANDS, main
+from unida.cli.main import COMMANDS, main
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from tests.tasks import Task
-from unida.adaptation import run_adaptation
+from unida.pipeline import run_adaptation
 
 CURVES = Path(__file__).parent / "curves.json"
 

@@ -13,8 +13,9 @@ from torch import Tensor
 from tests.losses.examples import few
 from tests.losses.sizes import Largest
 from tests.losses.slow import slope
-from unida.losses import entropy_separation, neighbourhood_clustering, parts
+from unida.losses import entropy_separation, neighbourhood_clustering
 from unida.losses.dance import _entropies, _to_all_others
+from unida.ops import chunked
 
 FEATURES = [[1.0, 0.2, 0.0], [0.1, 1.0, 0.1]]
 MEMORY = [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
@@ -164,7 +165,7 @@ def test_with_two_classes_the_paper_s_margin_is_never_left() -> None:
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four images see two rows of the memory at a time."""
-    monkeypatch.setattr(parts, "MOST", 8)
+    monkeypatch.setattr(chunked, "MOST", 8)
 
 
 @pytest.mark.usefixtures("few_at_once")
@@ -197,13 +198,13 @@ def test_parts_are_the_whole_in_value_and_gradient(
 
     whole = both()
     for most in (8 * 699, 8 * 100, 8 * 33):
-        monkeypatch.setattr(parts, "MOST", most)
+        monkeypatch.setattr(chunked, "MOST", most)
         for found, expected in zip(both(), whole, strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_no_table_of_batch_and_memory_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST", 400)
+    monkeypatch.setattr(chunked, "MOST", 400)
     prototypes, features, memory, index = draw(0, b=8, n=2000, width=4)
     with Largest() as made:
         loss_of(prototypes, features.requires_grad_(), memory, index).backward()
@@ -239,12 +240,12 @@ def test_an_entropy_is_between_nothing_and_that_of_all_alike(seed: int) -> None:
     assert -1e-3 <= found <= math.log(3 + 9 + 4)
 
 
-@pytest.mark.parametrize("most", [parts.MOST, 8])
+@pytest.mark.parametrize("most", [chunked.MOST, 8])
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1e15])
 def test_value_and_gradient_are_finite(
     size: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "MOST", most)
+    monkeypatch.setattr(chunked, "MOST", most)
     prototypes, features, memory, index = (
         t.float() if t.is_floating_point() else t for t in draw(3)
     )

@@ -16,13 +16,13 @@ from unida.losses import (
     glc,
     global_labels,
     neighbours_say,
-    parts,
     search_coefficient,
     smoothed_cross_entropy,
     to_targets,
 )
-from unida.losses.clusters import kmeans
 from unida.losses.glc import group_sizes
+from unida.ops import chunked
+from unida.ops.clustering import kmeans
 
 LOGITS = [[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
 
@@ -179,7 +179,7 @@ def test_labels_in_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch)
     whole = global_labels(features, probs, 0.5, 0.75)
     assert len(set(whole.tolist())) > 2
     for most in (6 * 199, 60, 1):
-        monkeypatch.setattr(parts, "MOST", most)
+        monkeypatch.setattr(chunked, "MOST", most)
         assert torch.equal(global_labels(features, probs, 0.5, 0.75), whole)
 
 
@@ -187,12 +187,12 @@ def test_neighbours_in_parts_say_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     features, bank, probs = unit(0, 5, 3), unit(1, 50, 3), probs_of(2, 50, 4)
     whole = neighbours_say(features, bank, probs)
     for most in (5 * 49, 5 * 7, 1):
-        monkeypatch.setattr(parts, "MOST", most)
+        monkeypatch.setattr(chunked, "MOST", most)
         assert torch.equal(neighbours_say(features, bank, probs), whole)
 
 
 def test_no_table_of_all_images_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST", 600)
+    monkeypatch.setattr(chunked, "MOST", 600)
     features, probs = groups(500, 3, torch.eye(3, 3).double()), probs_of(0, 1500, 3)
     with Largest() as made:
         neighbours_say(features[:8], features, probs)

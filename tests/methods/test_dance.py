@@ -8,12 +8,12 @@ import torch.nn.functional as F
 
 from tests.methods.toys import Says, build, noise, train, verdicts
 from unida.config import from_mapping
+from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW
 from unida.errors import UserError
 from unida.losses import entropy_separation, neighbourhood_clustering
 from unida.methods.dance import DANCEConfig
 from unida.models.layers import MemoryBank
 from unida.types import Sizes
-from unida.views import PLAIN, WEAK
 
 IMAGES = torch.rand(4, 3, 16, 16)
 
@@ -116,11 +116,11 @@ def test_two_classes_a_batch_of_one_class_and_a_target_of_one_batch() -> None:
 
 
 def test_the_target_s_view_is_the_source_s_or_as_released() -> None:
-    assert build("dance").target_views == (WEAK,)
+    assert build("dance").target_views == (WEAK_VIEW,)
     released = build("dance", target_view="centre")
-    assert released.target_views == (PLAIN,)
-    assert released.source_views == (WEAK,)
-    assert not PLAIN.flip
+    assert released.target_views == (EVAL_VIEW,)
+    assert released.source_views == (WEAK_VIEW,)
+    assert not EVAL_VIEW.flip
 
 
 @pytest.mark.parametrize(

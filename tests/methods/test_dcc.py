@@ -14,7 +14,7 @@ from unida.errors import UserError
 from unida.losses import class_discrepancy, memory_contrast, memory_weight, moved_centres
 from unida.methods.base import Method
 from unida.methods.dcc import DCC, DCCConfig
-from unida.models.backbone import build_backbone
+from unida.models.backbones.base import build_backbone
 from unida.types import Batch, Sizes
 
 IMAGES = torch.rand(3, 3, 16, 16)
@@ -71,7 +71,7 @@ def with_extra(method: Method, step: int = 0) -> tuple[Batch, dict[str, tuple[st
 # --- decision
 
 
-def judge(match: list[int], features: list[list[float]]) -> Any:
+def postprocess(match: list[int], features: list[list[float]]) -> Any:
     """Verdicts with a centre on each axis, of the class given or of none."""
     method = build("dcc", Sizes(3, 40, 24, 6, 8), width=3)
     method.centres[: len(match)] = torch.eye(3)[: len(match)]
@@ -85,7 +85,7 @@ def judge(match: list[int], features: list[list[float]]) -> Any:
 
 
 def test_an_image_near_a_matched_centre_is_known_by_the_classifier_and_another_unknown() -> None:
-    outputs = judge([2, 0, -1], [[5.0, 1, 1], [1, 9, 2], [0.1, 0.2, 0.3]])
+    outputs = postprocess([2, 0, -1], [[5.0, 1, 1], [1, 9, 2], [0.1, 0.2, 0.3]])
     # The classifier names the class, not the match, and it may be any of them.
     assert verdicts(outputs) == [1, 2, "unknown"]
     cosine = F.normalize(torch.tensor([[5.0, 1, 1], [1, 9, 2], [0.1, 0.2, 0.3]]))
@@ -94,19 +94,19 @@ def test_an_image_near_a_matched_centre_is_known_by_the_classifier_and_another_u
 
 
 def test_with_every_cluster_matched_all_images_are_known() -> None:
-    outputs = judge([2, 0, 1], [[5.0, 1, 1], [-1, -1, -1], [0.1, 0.2, 0.3]])
+    outputs = postprocess([2, 0, 1], [[5.0, 1, 1], [-1, -1, -1], [0.1, 0.2, 0.3]])
     assert "unknown" not in verdicts(outputs)
     assert outputs.unknown_score.argmax() == 1  # and the one far from all is still the strangest
 
 
 def test_with_no_cluster_matched_or_none_found_all_images_are_unknown() -> None:
     for match in ([-1, -1, -1], []):
-        outputs = judge(match, [[5.0, 1, 1], [-1, -1, -1], [0.1, 0.2, 0.3]])
+        outputs = postprocess(match, [[5.0, 1, 1], [-1, -1, -1], [0.1, 0.2, 0.3]])
         assert verdicts(outputs) == ["unknown"] * 3
 
 
 def test_rows_not_in_use_decide_nothing() -> None:
-    outputs = judge([0, -1], [[1.0, 0, 9], [0, 1, 9], [0, 0, -1]])
+    outputs = postprocess([0, -1], [[1.0, 0, 9], [0, 1, 9], [0, 0, -1]])
     assert [v == "unknown" for v in verdicts(outputs)] == [False, True, True]
     torch.testing.assert_close(
         outputs.unknown_score, torch.tensor([-1.0, 1, 0]) / torch.tensor([82**0.5, 82**0.5, 1])

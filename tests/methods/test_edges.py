@@ -8,11 +8,11 @@ from torch import Tensor
 
 from tests.contract.test_contract import CASES
 from tests.methods.toys import build
-from unida.bench.entries import Entry
+from unida.bench.entries import BenchEntry
 from unida.methods import Method
 from unida.methods.base import DomainName
-from unida.streams import stream
 from unida.types import Batch, Sizes
+from unida.utils.rng import generator
 
 STEPS = 6
 
@@ -46,11 +46,11 @@ class World:
     def batch(self, step: int) -> Batch:
         method, b = self.method, self.method.sizes.batch
         source, target = (
-            torch.randperm(len(self.images[domain]), generator=stream(0, domain, step))[:b]
+            torch.randperm(len(self.images[domain]), generator=generator(0, domain, step))[:b]
             for domain in ("source", "target")
         )
         labels = self.source_labels[source]
-        wanted = method.extra(step, stream(0, "extra", step))
+        wanted = method.extra(step, generator(0, "extra", step))
         return Batch(
             step=step,
             source_views=(self.images["source"][source],) * len(method.source_views),
@@ -86,30 +86,30 @@ def survives(method: Method, world: World) -> None:
             method.after_step(batch)
     method.eval()
     with torch.inference_mode():
-        outputs = method.judge(method.predict(world.images["target"]))
+        outputs = method.postprocess(method.predict(world.images["target"]))
     assert outputs.probs.isfinite().all()
     assert outputs.unknown_score.isfinite().all()
 
 
-def made(case: Entry, sizes: Sizes) -> Method:
+def made(case: BenchEntry, sizes: Sizes) -> Method:
     method: Method = build(case.method, sizes, **dict(text.split("=") for text in case.settings))
     return method
 
 
 @every
-def test_two_classes_and_a_target_of_one_batch(case: Entry) -> None:
+def test_two_classes_and_a_target_of_one_batch(case: BenchEntry) -> None:
     method = made(case, Sizes(2, 8, 4, 4, STEPS))
     survives(method, World(method))
 
 
 @every
-def test_a_batch_of_one_class(case: Entry) -> None:
+def test_a_batch_of_one_class(case: BenchEntry) -> None:
     method = made(case, Sizes(3, 12, 12, 4, STEPS))
     survives(method, World(method, one_class=True))
 
 
 @every
-def test_target_images_that_are_all_the_same(case: Entry) -> None:
+def test_target_images_that_are_all_the_same(case: BenchEntry) -> None:
     """No cluster but one, every neighbour as near as any other, nothing to scale by."""
     method = made(case, Sizes(2, 8, 8, 4, STEPS))
     survives(method, World(method, equal=True))

@@ -12,9 +12,10 @@ from torch import Tensor
 from tests.methods.toys import Says, build, noise, verdicts
 from unida.config import from_mapping
 from unida.errors import UserError
-from unida.losses import global_labels, neighbours_say, parts, smoothed_cross_entropy, to_targets
+from unida.losses import global_labels, neighbours_say, smoothed_cross_entropy, to_targets
 from unida.methods.glc import GLCConfig
-from unida.train import inverse_decay
+from unida.ops import chunked
+from unida.training.loop import inverse_decay
 from unida.types import Batch, Sizes
 
 SIZES = Sizes(n_classes=4, n_source=40, n_target=24, batch=6, steps=16)  # epochs of 4 steps
@@ -238,7 +239,7 @@ def test_banks_and_labels_are_those_of_the_target_shown_plainly() -> None:
 @pytest.mark.usefixtures("quick")
 def test_banks_filled_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = refreshed(made()).state_dict()
-    monkeypatch.setattr(parts, "MOST", 40)  # five rows of eight numbers
+    monkeypatch.setattr(chunked, "MOST", 40)  # five rows of eight numbers
     for name, value in refreshed(made()).state_dict().items():
         torch.testing.assert_close(value, whole[name])
 

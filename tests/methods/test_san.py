@@ -10,16 +10,16 @@ import torch.nn.functional as F
 
 from tests.methods.toys import SIZES, Says, build, noise, train, verdicts
 from tests.tasks import Task, assert_alike
-from unida.adaptation import run_adaptation
 from unida.config import from_mapping, to_settings
+from unida.data.augmentations import WEAK_VIEW
 from unida.errors import UserError
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
 from unida.methods.san import FROM_SCRATCH, SAN, WITH_WEIGHTS, SANConfig
 from unida.model import load
-from unida.models.backbone import build_backbone
+from unida.models.backbones.base import build_backbone
 from unida.models.heads import AllInOne, ClosedAndOpen
+from unida.pipeline import run_adaptation
 from unida.types import Sizes
-from unida.views import WEAK
 
 RELEASED = {"contrast": "released", "third": "sigmoid", "head": "hashed"}
 ABLATION: dict[str, dict[str, Any]] = {
@@ -303,13 +303,13 @@ def test_h_learns_at_its_own_rate(rate: float) -> None:
 
 def test_target_views_are_two_strong_ones() -> None:
     method = build("san", crop=0.55)
-    assert method.source_views == (WEAK,)
+    assert method.source_views == (WEAK_VIEW,)
     assert [view.least_area for view in method.target_views] == [0.55, 0.55]
 
 
 def test_on_a_frozen_backbone_views_are_weak() -> None:
     method = build("san", dataclasses.replace(SIZES, frozen=True))
-    assert method.target_views == (WEAK, WEAK)
+    assert method.target_views == (WEAK_VIEW, WEAK_VIEW)
 
 
 FORMS = "scaled, paper, released, info_nce, none"

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-import unida.adaptation
+import unida.pipeline
 from tests.methods.toys import SIZES, build
 from tests.tasks import Task
 from unida.data.domain import Domain, load_domains
 from unida.data.samples import read_source, read_unlabelled
 from unida.errors import UserError
 from unida.methods import METHODS, Method
-from unida.runs import RunFolder
-from unida.train import Batches, train
+from unida.training.loop import Batches, train
+from unida.training.run_folder import RunFolder
 from unida.types import Sizes
 
 CPU = torch.device("cpu")
@@ -48,9 +48,9 @@ def test_a_number_is_refused_by_name_or_two_steps_are_finite(
         tmp_path / "run", method=method, settings=(f"{field}={value}",), steps=2, log_every=1
     )
     source, target = domains["source"], domains["target"]
-    backbone = unida.adaptation.make_backbone(config)
+    backbone = unida.pipeline.make_backbone(config)
     try:
-        built = unida.adaptation._build_method(config, backbone, source, target)
+        built = unida.pipeline._build_method(config, backbone, source, target)
     except UserError as error:
         assert_names(error, field)
         return

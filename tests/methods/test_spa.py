@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from tests.methods.toys import SIZES, build, noise, train
 from tests.tasks import Task, assert_alike
-from unida.adaptation import run_adaptation
 from unida.config import from_mapping
 from unida.errors import UserError
 from unida.losses import (
@@ -24,7 +23,8 @@ from unida.losses import (
 )
 from unida.methods.spa import SPA, SPAConfig
 from unida.model import load
-from unida.models.backbone import Backbone
+from unida.models.backbones.base import Backbone
+from unida.pipeline import run_adaptation
 
 SMALL = {"words": 12, "width": 8}
 IMAGES = torch.rand(5, 3, 16, 16, generator=torch.Generator().manual_seed(1))
@@ -69,7 +69,7 @@ def test_the_base_sees_the_backbone_s_features_and_the_histogram_s() -> None:
     plain.load_state_dict(method.backbone.state_dict())
     with torch.no_grad():
         features = method.backbone(IMAGES)
-        middle = F.normalize(plain.middle(IMAGES))
+        middle = F.normalize(plain.forward_features(IMAGES))
         h = word_histogram(word_logits(middle, F.normalize(method.words), 0.1))
         expected = torch.cat([plain(IMAGES), method.project(12 * h)], 1)
     torch.testing.assert_close(features, expected)
@@ -129,7 +129,9 @@ def test_the_losses_are_the_base_s_and_four_more(base: str) -> None:
         pretext = []
         for images in (batch.source_views[0], batch.target_views[0]):
             g, owners, places = draw_mosaics(len(images), 4)
-            middle = F.normalize(method.backbone.middle(make_mosaics(images, owners, places)))
+            middle = F.normalize(
+                method.backbone.forward_features(make_mosaics(images, owners, places))
+            )
             h = 12 * word_histogram(word_logits(middle, F.normalize(method.words), 0.1))
             pretext.append(F.cross_entropy(method.pretext(h), g - 1))
     expected = its | {
@@ -158,7 +160,7 @@ def test_words_start_at_clusters_of_both_domains_and_only_once() -> None:
     torch.testing.assert_close(words.norm(dim=1), torch.ones(12))
     assert not torch.isclose(words, random).all(1).any()
     # Locations lie nearer to their words than they did to random ones.
-    middle = F.normalize(method.eval().backbone.middle(IMAGES))
+    middle = F.normalize(method.eval().backbone.forward_features(IMAGES))
     near, far = (word_logits(middle, w, 1.0).amax(2).mean() for w in (words, random))
     assert near > 0.8 > far
     assert refreshed(method, step=4).words.equal(words)
@@ -247,7 +249,7 @@ def test_neighbours_of_the_base_are_filled() -> None:
     method = make(base_set="neighbours=3").eval()
     assert not method.base.neighbours.circles[0].rows.any()
     with torch.no_grad():
-        method.settle(Look(method))
+        method.fit_target(Look(method))
     assert method.base.neighbours.circles[0].rows.any(1).all()
 
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from tests.methods.toys import SIZES, build, noise, train, verdicts
 from tests.tasks import Task
-from unida.adaptation import run_adaptation
 from unida.config import from_mapping
 from unida.errors import UserError
 from unida.losses import pseudo_labels, sinkhorn, unbalanced_transport
 from unida.methods.uniot import UniOTConfig
 from unida.model import Model
+from unida.pipeline import run_adaptation
 from unida.types import Batch, Outputs, Sizes
 
 
@@ -276,7 +276,7 @@ def test_the_decisions_of_the_check_case() -> None:
     method = build("uniot", Sizes(2, 8, 8, 4, 8))
     # Two of four look known, so nothing is filled in and the plan is the check case's.
     outputs = outputs_of(method, [[0.9, 0.1], [0.2, 0.8], [0.3, 0.35], [0.1, -0.2]])
-    judged = method.judge(outputs)
+    judged = method.postprocess(outputs)
     assert verdicts(judged) == [0, 1, "unknown", "unknown"]
     q = torch.tensor([0.417726, 0.350289, 0.144608, 0.087025])
     torch.testing.assert_close(judged.unknown_score, -(4 * q).log(), rtol=0, atol=1e-4)
@@ -287,7 +287,7 @@ def test_the_decisions_of_the_check_case() -> None:
 def test_the_rows_of_the_filling_count_but_are_not_judged() -> None:
     method = build("uniot", Sizes(2, 8, 8, 4, 8))
     outputs = outputs_of(method, [[0.9, 0.1], [0.1, 0.95], [0.8, 0.3], [0.2, 0.85], [0.1, 0.1]])
-    judged = method.judge(outputs)
+    judged = method.postprocess(outputs)
     assert verdicts(judged) == [0, 1, 0, 1, "unknown"]
     plan = method._plan(outputs.features, torch.rand(5), 1e-6)
     assert len(plan) == 5 + 3
@@ -298,9 +298,9 @@ def test_a_set_is_judged_alike_twice_whatever_was_drawn_before() -> None:
     method = ready().eval()
     with torch.inference_mode():
         outputs = method.predict(torch.rand(40, 3, 16, 16))
-        first = method.judge(outputs)
+        first = method.postprocess(outputs)
         torch.rand(17)
-        second = method.judge(outputs)
+        second = method.postprocess(outputs)
     assert torch.equal(first.unknown_score, second.unknown_score)
     assert torch.equal(first.probs, second.probs)
 
@@ -309,7 +309,7 @@ def test_the_score_ranks_by_what_the_plan_gives() -> None:
     method = build("uniot", Sizes(2, 8, 8, 4, 8))
     near = torch.linspace(0.95, 0.46, 10).tolist()  # half above γ: no filling
     cosines = [[c, 0.0] for c in near] + [[0.0, c] for c in near]
-    scores = method.judge(outputs_of(method, cosines)).unknown_score.tolist()
+    scores = method.postprocess(outputs_of(method, cosines)).unknown_score.tolist()
     assert scores[:10] == sorted(scores[:10])
     assert scores[:10] == pytest.approx(scores[10:], abs=1e-3)
     assert scores[0] < 0 < scores[9]
@@ -319,7 +319,7 @@ def test_the_score_ranks_by_what_the_plan_gives() -> None:
 def test_one_image_or_two_are_no_trouble(n: int) -> None:
     method = ready().eval()
     with torch.inference_mode():
-        judged = method.judge(method.predict(torch.rand(n, 3, 16, 16)))
+        judged = method.postprocess(method.predict(torch.rand(n, 3, 16, 16)))
     assert judged.unknown_score.isfinite().all()
     assert judged.probs.isfinite().all()
 
@@ -327,7 +327,7 @@ def test_one_image_or_two_are_no_trouble(n: int) -> None:
 def test_equal_images_are_no_trouble() -> None:
     method = ready().eval()
     with torch.inference_mode():
-        judged = method.judge(method.predict(torch.zeros(9, 3, 16, 16)))
+        judged = method.postprocess(method.predict(torch.zeros(9, 3, 16, 16)))
     assert judged.unknown_score.isfinite().all()
 
 
@@ -361,7 +361,7 @@ def test_one_image_is_refused_before_it_is_scored(
     bad.write_text("no image")
     image = Image.new("RGB", (20, 20))
     assert len(model.score([image, image])[0]) == 2
-    monkeypatch.setattr("unida.model.score_batches", pytest.fail)
+    monkeypatch.setattr("unida.model.predict_batches", pytest.fail)
     with pytest.raises(UserError, match="transductive"):
         model.score(image)
     with pytest.raises(UserError, match="transductive"):

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from unida.models.backbone import Backbone, build_backbone
+from unida.models.backbones.base import Backbone, build_backbone
 
 
 def backbone(keeps: bool) -> Backbone:
@@ -14,7 +14,7 @@ def backbone(keeps: bool) -> Backbone:
             buffer.uniform_(0.5, 1.5)
         if name.endswith("running_mean"):
             buffer.uniform_(-0.1, 0.1)
-    net.keeps_norms = keeps
+    net.freeze_bn_stats = keeps
     return net.train()
 
 

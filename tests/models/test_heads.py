@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unida.models.backbone import Backbone, build_backbone
+from unida.models.backbones.base import Backbone, build_backbone
+from unida.models.backbones.small_cnn import SmallCNN
 from unida.models.heads import AllInOne, Projection, UnitLinear
-from unida.models.small_cnn import SmallCNN
 
 
 def test_all_in_one_answers_is_not_then_is_for_every_class() -> None:

@@ -11,7 +11,12 @@ import pytest
 import torch
 
 from unida.errors import UserError
-from unida.models.backbone import IMAGENET_MEAN, IMAGENET_STD, build_backbone, rebuild_backbone
+from unida.models.backbones.base import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    build_backbone,
+    rebuild_backbone,
+)
 
 transformers: Any = pytest.importorskip("transformers")
 

@@ -10,8 +10,8 @@ import torch
 from safetensors import safe_open
 
 from unida.errors import UserError
-from unida.models.backbone import build_backbone
-from unida.models.resnet import PLANS, Bottleneck, ResNet
+from unida.models.backbones.base import build_backbone
+from unida.models.backbones.resnet import PLANS, Bottleneck, ResNet
 
 Array = npt.NDArray[np.float64]
 

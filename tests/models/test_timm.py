@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from unida.errors import UserError
-from unida.models.backbone import IMAGENET_MEAN, build_backbone, rebuild_backbone
+from unida.models.backbones.base import IMAGENET_MEAN, build_backbone, rebuild_backbone
 
 
 class FakeNet(nn.Module):

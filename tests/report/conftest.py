@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.report.made_up import make_run
-from unida.report.command import write_report
-from unida.runs import RunFolder
+from unida.report.build import write_report
+from unida.training.run_folder import RunFolder
 
 
 @pytest.fixture(scope="session")

@@ -9,10 +9,10 @@ import numpy as np
 from PIL import Image, ImageDraw
 from safetensors.numpy import save_file
 
-from unida.atlas import Atlas, make_atlas
 from unida.config import RunConfig
 from unida.data.samples import Skipped
-from unida.runs import RunFolder, to_csv, write_text
+from unida.evaluation.feature_store import FeatureStore, build_feature_store
+from unida.training.run_folder import RunFolder, to_csv, write_text
 from unida.types import Prediction
 
 HOSTILE = "<img src=x onerror=alert(1)>"
@@ -114,12 +114,14 @@ def _atlas(
     source: tuple[Path, ...],
     k: int,
     rng: np.random.Generator,
-) -> Atlas:
+) -> FeatureStore:
     centres = rng.normal(size=(k + 4, 16)) * 2
     features = centres[group] + rng.normal(size=(len(group), 16)) * 0.9
     of = centres[of_source] + 0.6 + rng.normal(size=(len(of_source), 16)) * 0.8
     probs = rng.random((len(group), k))
-    return make_atlas(features.astype(np.float32), probs, of.astype(np.float32), of_source, source)
+    return build_feature_store(
+        features.astype(np.float32), probs, of.astype(np.float32), of_source, source
+    )
 
 
 def _write_extras(

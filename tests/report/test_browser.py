@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.report.made_up import CLASSES, HOSTILE, make_run
-from unida.report.command import write_report
-from unida.runs import RunFolder
+from unida.report.build import write_report
+from unida.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Download, Page
@@ -302,7 +302,7 @@ def test_ten_thousand_images_are_drawn_once_a_frame(
     browser: "Browser", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many events come between two frames; and nothing is complained of."""
-    monkeypatch.setattr("unida.report.content.lay_out", lambda x, seed: (x[:, :2], "plain"))
+    monkeypatch.setattr("unida.report.content.layout_2d", lambda x, seed: (x[:, :2], "plain"))
     classes = [f"class {k}" for k in range(45)]
     run = make_run(tmp_path, per_class=200, unknown=1000, classes=classes, pictures=False)
     with opened(browser, write_report(run)) as page:

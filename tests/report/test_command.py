@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.tasks import Task
-from unida.adaptation import run_adaptation
 from unida.bench.folder import ResultsFolder
 from unida.bench.worker import _cached
-from unida.cli import main
-from unida.report import command
-from unida.runs import RunFolder
+from unida.cli.main import main
+from unida.pipeline import run_adaptation
+from unida.report import build
+from unida.training.run_folder import RunFolder
 
 Capture = pytest.CaptureFixture[str]
 
@@ -41,7 +41,7 @@ def test_a_report_that_fails_leaves_the_run_finished(
     def fail(run: RunFolder) -> None:
         raise RuntimeError("no room")
 
-    monkeypatch.setattr(command, "collect", fail)
+    monkeypatch.setattr(build, "collect", fail)
     run_adaptation(digits.config(out, method="source_only", steps=2, report=True))
     assert RunFolder(out).done.exists()
     assert f"no room')): `unida report {out}` tries again" in capfd.readouterr().err

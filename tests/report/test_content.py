@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from tests.report.made_up import CLASSES, HOSTILE, THRESHOLD, make_run
-from unida.cli import Adapt, _parse, _run_config
+from unida.cli.main import Adapt, _parse, _run_config
 from unida.config import RunConfig, load_config
 from unida.errors import UserError
-from unida.report import words
-from unida.report.choosing import choose, doubt_of
+from unida.report import summary_text
 from unida.report.content import collect
-from unida.report.reading import Verdicts, read_truth
-from unida.runs import RunFolder
+from unida.report.run_reader import PredictionTable, read_truth
+from unida.report.selection import choose, doubt_of
+from unida.training.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +25,9 @@ def content(made_up: RunFolder) -> dict[str, Any]:
     return collect(made_up)
 
 
-def verdicts(labels: list[int], confidence: list[float], scores: list[float]) -> Verdicts:
+def verdicts(labels: list[int], confidence: list[float], scores: list[float]) -> PredictionTable:
     names = [str(i) for i in range(len(labels))]
-    return Verdicts(names, np.array(labels), np.array(confidence), np.array(scores), "own")
+    return PredictionTable(names, np.array(labels), np.array(confidence), np.array(scores), "own")
 
 
 def test_every_column_has_a_value_for_every_image(content: dict[str, Any]) -> None:
@@ -144,14 +144,17 @@ def test_the_command_makes_the_same_configuration(made_up: RunFolder) -> None:
         stored, source="a b/'$(rm)", flip=False, frozen=True, settings=("beta=0.5", "scl=1")
     )
     for config in (stored, odd):
-        args = shlex.split(words.command(config))
+        args = shlex.split(summary_text.command(config))
         assert args[:2] == ["unida", "adapt"]
         assert _run_config(_parse(Adapt, "adapt", args[2:])) == config
 
 
 def test_numbers_have_their_nouns() -> None:
-    assert [words.count(n, "category") for n in (1, 1200)] == ["1 category", "1,200 categories"]
-    assert words.count(2, "class") == "2 classes"
+    assert [summary_text.count(n, "category") for n in (1, 1200)] == [
+        "1 category",
+        "1,200 categories",
+    ]
+    assert summary_text.count(2, "class") == "2 classes"
 
 
 def test_plain_values_only(content: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.neighbors import NearestNeighbors
 
-from unida.report.plane import lay_out, to_grid
+from unida.report.layout import layout_2d, to_grid
 
 
 def groups(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -15,7 +15,7 @@ def groups(n: int) -> tuple[np.ndarray, np.ndarray]:
 
 def test_groups_stay_together() -> None:
     features, group = groups(160)
-    place, how = lay_out(features, 0)
+    place, how = layout_2d(features, 0)
     near = NearestNeighbors(n_neighbors=6).fit(place).kneighbors(place)[1][:, 1:]
     assert (group[near] == group[:, None]).mean() > 0.95
     assert "similar features" in how
@@ -23,7 +23,7 @@ def test_groups_stay_together() -> None:
 
 def test_the_same_seed_gives_the_same_map() -> None:
     features, _ = groups(60)
-    first, again, other = (lay_out(features, seed)[0] for seed in (0, 0, 1))
+    first, again, other = (layout_2d(features, seed)[0] for seed in (0, 0, 1))
     assert (first == again).all()
     assert (first != other).any()
 
@@ -31,7 +31,7 @@ def test_the_same_seed_gives_the_same_map() -> None:
 @pytest.mark.parametrize("shape", [(1, 3), (3, 1), (8, 8)])
 def test_few_images_are_shown_by_their_main_directions(shape: tuple[int, int]) -> None:
     features = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    place, how = lay_out(features, 0)
+    place, how = layout_2d(features, 0)
     assert place.shape == (shape[0], 2)
     assert (place[:, 0] == features[:, 0]).all()
     assert "differ most" in how
@@ -40,7 +40,7 @@ def test_few_images_are_shown_by_their_main_directions(shape: tuple[int, int]) -
 def test_images_that_are_all_equal_or_nearly_have_places() -> None:
     twins = np.repeat(groups(4)[0], 20, axis=0)
     for features in (np.ones((40, 5), np.float32), twins):
-        assert np.isfinite(lay_out(features, 0)[0]).all()
+        assert np.isfinite(layout_2d(features, 0)[0]).all()
 
 
 def test_the_grid_is_filled_the_longer_way() -> None:

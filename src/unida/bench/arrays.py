@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unida.errors import UserError
-from unida.runs import write_file
+from unida.training.run_folder import write_file
 from unida.types import FloatArray, IntArray
 
 

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Literal
 
 from unida.bench.jobs import Job
-from unida.bench.locks import held, is_held
-from unida.runs import write_text
+from unida.training.run_folder import write_text
+from unida.utils.locks import held, is_held
 
 State = Literal["waiting", "running", "done", "failed"]
 

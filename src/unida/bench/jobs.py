@@ -14,9 +14,9 @@ from typing import Any
 from unida.bench.entries import parse_entry
 from unida.bench.results import FORMAT, without_off
 from unida.config import WHERE_NOT_WHAT, RunConfig, from_mapping, parse_settings
-from unida.data.protocols import load_protocol
 from unida.errors import require
 from unida.methods import METHODS
+from unida.protocols.tasks import load_protocol
 
 GIVEN_BY_THE_JOB = frozenset({"source", "target", "out", "method", "settings", "seed"})
 """Fields of `RunConfig` that follow from the job and cannot be given as options."""

@@ -1,8 +1,8 @@
 """A result: what one run of a benchmark was, and how it scored at the last step.
 
 A folder of results has a folder a run under `runs/`; in it, beside the files of any run
-(`unida.runs`), lie `result.json` and `scores.npz`. Results can also be kept as lines of one
-`.jsonl` file, which is how they are committed.
+(`unida.training.run_folder`), lie `result.json` and `scores.npz`. Results can also be kept as
+lines of one `.jsonl` file, which is how they are committed.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from unida.errors import UserError
-from unida.runs import write_text
+from unida.training.run_folder import write_text
 
 FORMAT = 1
 """Of result.json; a file of another format is refused."""
@@ -38,7 +38,8 @@ class RuleResult:
         in_force: the rule that decided, `own` where the one asked for found no ground.
         threshold: scores from here on are unknown.
         note: what the fit found, in words.
-        scores: by name, as fractions: the fields of `unida.metrics.Score` and `h3`; None where
+        scores: by name, as fractions: the fields of `unida.evaluation.metrics.Score` and `h3`;
+        None where
             undefined.
         confusion: rows are true classes (the shared ones, then unknown), columns predictions (all
             known classes, then unknown); counts.

@@ -17,35 +17,35 @@ import torch
 from sklearn.decomposition import PCA
 
 from unida import __version__
-from unida.assess import (
-    Assessment,
-    Ranking,
-    all_scores,
-    compare,
-    defined,
-    rank,
-    verdicts_of,
-)
 from unida.bench.arrays import Arrays
 from unida.bench.jobs import Job
 from unida.bench.results import Result, RuleResult, without_off
 from unida.config import WHERE_NOT_WHAT, RunConfig
+from unida.data.augmentations import View
 from unida.data.domain import Domain, load_domains
+from unida.data.embeddings import embed
 from unida.data.pixels import ArrayStore
-from unida.data.protocols import TaskFiles, load_protocol
 from unida.data.samples import Samples, read_labelled
-from unida.devices import pick_device, pick_dtype
-from unida.embeddings import embed
-from unida.evaluate import score_images
+from unida.decision.inference import predict_images
+from unida.decision.rejection import Rule, fit_rules
+from unida.evaluation.evaluate import (
+    Evaluation,
+    Ranking,
+    all_scores,
+    compare,
+    defined,
+    predicted_labels,
+    rank,
+)
+from unida.evaluation.metrics import confusion
 from unida.methods import Method
-from unida.metrics import confusion
 from unida.model import Model
-from unida.reject import Rule, fit_rules
-from unida.rows import MANY, sample
-from unida.runs import RunFolder
-from unida.train import settled
+from unida.protocols.tasks import TaskFiles, load_protocol
+from unida.training.loop import resolve_auto
+from unida.training.run_folder import RunFolder
 from unida.types import IntArray
-from unida.views import View
+from unida.utils.chunking import MAX_SAMPLES, subsample
+from unida.utils.devices import pick_device, pick_dtype
 
 Features = npt.NDArray[np.float32]
 
@@ -66,7 +66,7 @@ class Oracle:
             self._target = load_images(self.config, samples, method, method.target_views)
         target = self._target
         dtype, method.backbone.dtype = method.backbone.dtype, None
-        scored = score_images(
+        scored = predict_images(
             method, target.pixels, self.config.image_size, target.device, features=False
         )
         method.backbone.dtype = dtype
@@ -93,7 +93,7 @@ def score_run(
     target = load_images(
         config, read_labelled(task.target), model.method, model.method.target_views
     )
-    scored = score_images(model.method, target.pixels, config.image_size, model.device)
+    scored = predict_images(model.method, target.pixels, config.image_size, model.device)
     found = compare(scored, true_names(target.samples), task.known_classes, model.rules)
     ranking = rank(found)
     unknown = int((found.labels == len(task.known_classes)).sum())
@@ -130,7 +130,7 @@ def true_names(samples: Samples) -> npt.NDArray[np.str_]:
 
 
 def under_rules(
-    found: Assessment,
+    found: Evaluation,
     ranking: Ranking,
     rules: Mapping[str, Rule],
     classes: tuple[Sequence[str], Sequence[str]],
@@ -140,7 +140,7 @@ def under_rules(
     shown = [known.index(name) for name in shared] + [len(known)]
 
     def under(name: str, rule: Rule) -> RuleResult:
-        counts = confusion(found.labels, verdicts_of(found.scored, rule), len(known))
+        counts = confusion(found.labels, predicted_labels(found.scored, rule), len(known))
         scores = all_scores(found.scores[name], ranking)
         return RuleResult(rule.name, rule.threshold, rule.note, scores, counts[shown].tolist())
 
@@ -170,7 +170,7 @@ def _source_sample(
         domain = _some(load_images(config, samples, model.method, views))
     else:
         domain = load_images(config, samples.keep(_evenly(n), ()), model.method, views)
-    scored = score_images(model.method, domain.pixels, config.image_size, model.device)
+    scored = predict_images(model.method, domain.pixels, config.image_size, model.device)
     assert domain.samples.labels is not None
     return n, (domain.samples.labels, scored.features)
 
@@ -185,7 +185,7 @@ def _evenly(n: int) -> IntArray:
     return np.unique(np.linspace(0, n - 1, SOURCE_SAMPLE).astype(np.int64))
 
 
-def _arrays(found: Assessment, source: tuple[IntArray, Features]) -> Arrays:
+def _arrays(found: Evaluation, source: tuple[IntArray, Features]) -> Arrays:
     """Features of both domains in the same few directions: all a picture needs."""
     labels, features = source
     scored = found.scored
@@ -204,19 +204,19 @@ def _arrays(found: Assessment, source: tuple[IntArray, Features]) -> Arrays:
 
 def _in_few_directions(target: Features, source: Features) -> tuple[Features, Features]:
     """Principal components, 50 at the most; those of a sample, where the target is very large."""
-    some = sample(len(target), MANY, 0, "directions")
+    some = subsample(len(target), MAX_SAMPLES, 0, "directions")
     both = np.concatenate([target[some], source])
     pca = PCA(min(50, *both.shape), svd_solver="randomized", random_state=0)
     of_target, of_source = np.split(pca.fit_transform(both), [len(some)])
     if len(some) < len(target):
-        parts = np.array_split(target, math.ceil(len(target) / MANY))
+        parts = np.array_split(target, math.ceil(len(target) / MAX_SAMPLES))
         of_target = np.concatenate([pca.transform(part) for part in parts])
     return of_target, of_source
 
 
 def _options(config: RunConfig, method: Method) -> dict[str, Any]:
     """As they were in force; a frozen network has no use for those left to its weights."""
-    config = config if config.frozen else settled(config, method.backbone)
+    config = config if config.frozen else resolve_auto(config, method.backbone)
     left_out = WHERE_NOT_WHAT | {"method", "settings", "seed"}
     values = without_off(dataclasses.asdict(config))
     return {k: v for k, v in values.items() if k not in left_out} | {

@@ -8,16 +8,16 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from unida.adaptation import run_adaptation
 from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.results import to_json
 from unida.bench.scoring import Oracle, score_run
 from unida.config import RunConfig, load_config
-from unida.data.protocols import TaskFiles, load_protocol, write_task
 from unida.errors import UserError
-from unida.process import reuse_memory
-from unida.runs import RunFolder, write_text
+from unida.pipeline import run_adaptation
+from unida.protocols.tasks import TaskFiles, load_protocol, write_task
+from unida.training.run_folder import RunFolder, write_text
+from unida.utils.process import reuse_memory
 
 BUSY = 75
 """Exit status: another process works on this job."""

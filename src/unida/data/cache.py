@@ -3,7 +3,7 @@
     LIST.npy       of every file in a list: size, times and digest
     CONTENT.json   which images of a content cannot be used, and why
     CONTENT.u8     the pixels of all others
-    KEY.f32        embeddings (`unida.embeddings`)
+    KEY.f32        embeddings (`unida.data.embeddings`)
     KEY.rows       which images they are of
 
 LIST is a hash of paths. A file whose size and times are still those in LIST.npy is not read: its
@@ -27,8 +27,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from unida.data.parallel import in_order
 from unida.types import IntArray
+from unida.utils.parallel import in_order
 
 _FORMAT = 1  # of the pixels; part of a content's name
 _SIGNS, _WIDTH = 3, 5  # columns of LIST.npy: size, mtime, ctime; then 16 bytes of digest
@@ -43,7 +43,7 @@ def default_cache_dir() -> Path:
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """What the folder has of one content.
 
     Attributes:
@@ -101,13 +101,13 @@ class Entry:
         return content_key(paths, self.size, self.folder) == self.key
 
 
-def find_entry(paths: tuple[Path, ...], size: int, folder: Path) -> Entry | None:
+def find_entry(paths: tuple[Path, ...], size: int, folder: Path) -> CacheEntry | None:
     """The entry of the content of these files; None where no folder can be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
         return None
-    return Entry(folder, content_key(paths, size, folder), len(paths), size)
+    return CacheEntry(folder, content_key(paths, size, folder), len(paths), size)
 
 
 def content_key(paths: tuple[Path, ...], size: int, folder: Path) -> str:

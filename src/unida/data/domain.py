@@ -7,7 +7,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from unida import team
 from unida.config import RunConfig
 from unida.data.cache import default_cache_dir
 from unida.data.pixels import (
@@ -21,8 +20,9 @@ from unida.data.pixels import (
 )
 from unida.data.pixels import load_pixels as _load_pixels
 from unida.data.samples import Samples
-from unida.devices import send
 from unida.types import IntArray
+from unida.utils import distributed
+from unida.utils.devices import send
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def load_domains(
     folder = cache_folder(config)
     needed = sum(len(samples) for samples in named_samples.values()) * 3 * size * size
     # Processes that share the images map one file, rather than each keeping its own.
-    wanted = "disk" if config.cache == "auto" and team.size() > 1 else config.cache
+    wanted = "disk" if config.cache == "auto" and distributed.world_size() > 1 else config.cache
 
     def there() -> int:
         return sum(cached_bytes(samples, size, folder) for samples in named_samples.values())

@@ -3,8 +3,8 @@
 import numpy as np
 
 from unida.data.samples import Samples
-from unida.streams import stream_seed
 from unida.types import IntArray
+from unida.utils.rng import derive_seed
 
 FEWEST_OF_CLASS = 20
 """A class with fewer images keeps all of them for training."""
@@ -24,7 +24,7 @@ def hold_out(samples: Samples, share: float, seed: int) -> tuple[IntArray, IntAr
     ends = np.bincount(samples.labels, minlength=len(samples.classes)).cumsum()
     for name, index in zip(samples.classes, np.split(order, ends[:-1]), strict=True):
         if len(index) >= FEWEST_OF_CLASS:
-            draw = np.random.default_rng(stream_seed(seed, "holdout", name))
+            draw = np.random.default_rng(derive_seed(seed, "holdout", name))
             held[draw.permutation(index)[: round(share * len(index))]] = True
     if held.sum() < FEWEST:
         held[:] = False

@@ -21,10 +21,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from unida.data.names import key_of
 from unida.data.samples import Samples
-from unida.data.sets import folder_names
 from unida.errors import UserError, shorten
+from unida.protocols.names import key_of
+from unida.protocols.sets import folder_names
 
 EXAMPLES = 5
 """Lines that decide where the images are."""

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor
 
 from unida.config import CacheMode
-from unida.data.cache import Entry, find_entry, write_whole
+from unida.data.cache import CacheEntry, find_entry, write_whole
 from unida.data.decode import BadImageError, Pixels, decode_file
-from unida.data.parallel import WORKERS, in_order
 from unida.data.samples import Samples, Skipped
-from unida.devices import send
 from unida.errors import UserError, shorten
+from unida.utils.devices import send
+from unida.utils.parallel import WORKERS, in_order
 
 Progress = Callable[[int, int], None]
 """Called with (images done, images in all)."""
@@ -183,7 +183,9 @@ def load_pixels(
     return _load_to_memory(samples, size, progress)
 
 
-def _load_mapped(samples: Samples, entry: Entry, progress: Progress) -> tuple[Samples, PixelStore]:
+def _load_mapped(
+    samples: Samples, entry: CacheEntry, progress: Progress
+) -> tuple[Samples, PixelStore]:
     """The pixel file of the cache folder, made if it is not there."""
     bad = entry.read_bad()
     if bad is None or not entry.has_pixels(bad):
@@ -203,7 +205,7 @@ def _load_to_memory(samples: Samples, size: int, progress: Progress) -> tuple[Sa
 
 
 def _load_streamed(
-    samples: Samples, size: int, entry: Entry | None, progress: Progress
+    samples: Samples, size: int, entry: CacheEntry | None, progress: Progress
 ) -> tuple[Samples, PixelStore]:
     """Only the bad images have to be known."""
     bad = entry.read_bad() if entry else None
@@ -219,7 +221,7 @@ def _load_streamed(
     return samples, StreamedStore(samples.paths, size, entry.key if entry else None)
 
 
-def _write(samples: Samples, entry: Entry, progress: Progress) -> dict[int, str]:
+def _write(samples: Samples, entry: CacheEntry, progress: Progress) -> dict[int, str]:
     """Decodes all images to the pixel file; the reason for each bad one, by number."""
     bad: dict[int, str] = {}
 

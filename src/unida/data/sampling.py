@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from unida.errors import UserError
-from unida.streams import stream
 from unida.types import IntArray
+from unida.utils.rng import generator
 
 
 class Balanced:
@@ -23,7 +23,7 @@ class Balanced:
         self.present = self.counts.nonzero()[:, 0]
 
     def indices(self, step: int) -> Tensor:
-        draw = torch.rand(2, self.batch, generator=stream(self.seed, "source", step))
+        draw = torch.rand(2, self.batch, generator=generator(self.seed, "source", step))
         label = self.present[(draw[0] * len(self.present)).long()]
         return self.order[self.starts[label] + (draw[1] * self.counts[label]).long()]
 
@@ -38,7 +38,7 @@ class Shuffled:
         self._order = lru_cache(maxsize=2)(self._shuffle)
 
     def _shuffle(self, epoch: int) -> Tensor:
-        return torch.randperm(self.n, generator=stream(self.seed, "target", epoch))
+        return torch.randperm(self.n, generator=generator(self.seed, "target", epoch))
 
     def indices(self, step: int) -> Tensor:
         epoch, position = divmod(step, self.batches)

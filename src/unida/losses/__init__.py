@@ -1,17 +1,9 @@
 """Losses, and what they are made of: tensors in, tensors out; no config, no module, no state."""
 
 from unida.losses.all_in_one import all_in_one
-from unida.losses.clusters import kmeans
-from unida.losses.cmu import certainty, class_weights, transferability
-from unida.losses.consensus import matching_pairs, search_centres
 from unida.losses.contrastive import info_nce, soft_contrastive, squared_distances, t_kernel
 from unida.losses.dance import entropy_separation, neighbourhood_clustering
-from unida.losses.dcc import (
-    class_discrepancy,
-    memory_contrast,
-    memory_weight,
-    moved_centres,
-)
+from unida.losses.dcc import class_discrepancy, memory_contrast, memory_weight, moved_centres
 from unida.losses.energy import energy, energy_margin, mixed_unknowns, slot_entropy
 from unida.losses.entropy import open_entropy
 from unida.losses.evidential import (
@@ -28,28 +20,8 @@ from unida.losses.glc import (
     smoothed_cross_entropy,
     to_targets,
 )
-from unida.losses.neighbours import (
-    memory_pairs,
-    multi_sample_contrast,
-    mutual_neighbours,
-    unseen,
-)
+from unida.losses.multi_sample import memory_pairs, multi_sample_contrast, mutual_neighbours, unseen
 from unida.losses.one_vs_all import one_vs_all
-from unida.losses.spa import (
-    assignment_entropy,
-    draw_mosaics,
-    make_mosaics,
-    unused_words,
-    word_histogram,
-    word_logits,
-)
-from unida.losses.transport import (
-    adaptive_filling,
-    normalised_plan,
-    pseudo_labels,
-    sinkhorn,
-    unbalanced_transport,
-)
 from unida.losses.uan import (
     batch_normalised,
     domain_loss,
@@ -57,7 +29,17 @@ from unida.losses.uan import (
     source_weight,
     target_weight,
 )
-from unida.losses.walks import (
+from unida.ops.clustering import kmeans
+from unida.ops.consensus import matching_pairs, search_centres
+from unida.ops.mosaics import (
+    assignment_entropy,
+    draw_mosaics,
+    make_mosaics,
+    unused_words,
+    word_histogram,
+    word_logits,
+)
+from unida.ops.random_walk import (
     anchor_pairs,
     round_trip,
     subgraph_contrast,
@@ -65,6 +47,14 @@ from unida.losses.walks import (
     transition,
     walk,
 )
+from unida.ops.transport import (
+    adaptive_filling,
+    normalised_plan,
+    pseudo_labels,
+    sinkhorn,
+    unbalanced_transport,
+)
+from unida.ops.uncertainty import certainty, class_weights, transferability
 
 __all__ = [
     "adaptive_filling",

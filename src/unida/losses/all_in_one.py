@@ -6,7 +6,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from unida.losses.scalars import EPS, at_least_float32
+from unida.ops.numerics import EPS, at_least_float32
 
 # Beyond this a logit is as good as infinite; the bound keeps differences of logits finite.
 _LOGIT_LIMIT = 1e30

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unida.losses.scalars import at_least_float32
+from unida.ops.numerics import at_least_float32
 
 Form = Literal["paper", "released", "scaled"]
 

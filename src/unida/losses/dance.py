@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from unida.losses.parts import parts, remade
+from unida.ops.chunked import checkpointed, column_chunks
 
 EPS = 1e-5
 """Added inside the logarithms, as in the released code."""
@@ -30,7 +30,7 @@ def neighbourhood_clustering(
         index: (B,), the images' rows in `memory`.
         tau: temperature τ.
     """
-    if len(parts(len(memory), len(unit))) == 1:
+    if len(column_chunks(len(memory), len(unit))) == 1:
         return _entropies(_to_all_others(logits, unit, memory, index, tau)).mean()
     return _entropies_in_parts(logits, unit, memory, index, tau).mean()
 
@@ -84,7 +84,7 @@ def _entropies_in_parts(
     Z comes without gradient, which spares a pass. What is missing of it, ∂H/∂ln Z · ∂ln Z, has the
     slopes of Σ_j p_j in place of those of ln Z: both are p_j.
     """
-    columns, in_batch = parts(len(memory), len(unit)), _in_batch(memory, index)
+    columns, in_batch = column_chunks(len(memory), len(unit)), _in_batch(memory, index)
     to_few = torch.cat([logits, _to_batch(unit, tau)], 1)
     seen = [(memory[part], in_batch[part]) for part in columns]
     with torch.no_grad():
@@ -92,7 +92,7 @@ def _entropies_in_parts(
         log_z = torch.stack([to_few.logsumexp(1), *sums]).logsumexp(0)
     terms = _terms(to_few, log_z)
     for part in seen:
-        terms = terms + remade(_terms_of_memory, unit, *part, tau, log_z)
+        terms = terms + checkpointed(_terms_of_memory, unit, *part, tau, log_z)
     entropy, total, slope = terms.unbind(0)
     return entropy + slope.detach() * (total - total.detach())
 

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from unida.losses.scalars import EPS, at_least_float32
+from unida.ops.numerics import EPS, at_least_float32
 
 
 def open_entropy(logits: Tensor) -> Tensor:

@@ -14,8 +14,8 @@ from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
-from unida.losses.clusters import kmeans
-from unida.losses.parts import largest, parts
+from unida.ops.chunked import chunked_topk, column_chunks
+from unida.ops.clustering import kmeans
 
 COEFFICIENTS = (0.25, 0.5, 1.0, 2.0, 3.0)
 """Candidates for C_t / C, the share of target classes to known ones."""
@@ -66,8 +66,8 @@ def neighbours_say(features: Tensor, bank: Tensor, bank_probs: Tensor, k: int = 
     Returns:
         (B, C).
     """
-    columns = parts(len(bank), len(features))
-    _, nearest = largest(lambda part: features @ bank[part].T, columns, k + 1)
+    columns = column_chunks(len(bank), len(features))
+    _, nearest = chunked_topk(lambda part: features @ bank[part].T, columns, k + 1)
     return bank_probs[nearest[:, 1:]].mean(1)
 
 
@@ -128,7 +128,9 @@ def _positive_and_rest(p: Tensor, n_positive: int, most: int) -> tuple[Tensor, T
 
 def _mean(features: Tensor, numbers: Tensor) -> Tensor:
     """Mean of the rows with these numbers, (D,)."""
-    some = [features[numbers[part]].sum(0) for part in parts(len(numbers), features.shape[1])]
+    some = [
+        features[numbers[part]].sum(0) for part in column_chunks(len(numbers), features.shape[1])
+    ]
     return torch.stack(some).sum(0) / len(numbers)
 
 
@@ -138,7 +140,7 @@ def _most_similar(
     """For each feature, or those with these numbers, its best dot product and with which row."""
     n = len(features) if numbers is None else len(numbers)
     best = []
-    for part in parts(n, max(others.shape)):
+    for part in column_chunks(n, max(others.shape)):
         rows = features[part] if numbers is None else features[numbers[part]]
         best.append((rows @ others.T).max(1))
     values, places = (torch.cat(each) for each in zip(*best, strict=True))

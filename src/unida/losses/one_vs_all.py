@@ -5,7 +5,7 @@ import math
 import torch.nn.functional as F
 from torch import Tensor
 
-from unida.losses.scalars import EPS
+from unida.ops.numerics import EPS
 
 
 def one_vs_all(logits: Tensor, labels: Tensor) -> Tensor:

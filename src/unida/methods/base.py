@@ -8,10 +8,10 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Generator, Tensor, nn
 
+from unida.data.augmentations import WEAK_VIEW, View
 from unida.errors import require
-from unida.models.backbone import Backbone
+from unida.models.backbones.base import Backbone
 from unida.types import Batch, Outputs, Sizes
-from unida.views import WEAK, View
 
 DomainName = Literal["source", "target"]
 
@@ -44,7 +44,7 @@ class Group:
     lr: float = 1.0
 
 
-class Look(Protocol):
+class FeatureExtractor(Protocol):
     """A look at a domain, in evaluation mode and without gradient."""
 
     source_labels: Tensor
@@ -87,8 +87,8 @@ class Method(nn.Module, ABC):
 
     about: ClassVar[About]
     Config: ClassVar[type]
-    source_views: tuple[View, ...] = (WEAK,)
-    target_views: tuple[View, ...] = (WEAK,)
+    source_views: tuple[View, ...] = (WEAK_VIEW,)
+    target_views: tuple[View, ...] = (WEAK_VIEW,)
     refresh_every: int = 0
     training_only: tuple[str, ...] = ()
     capturable: bool = False
@@ -105,7 +105,7 @@ class Method(nn.Module, ABC):
     def predict(self, images: Tensor) -> Outputs:
         """Class probabilities and the unknown score; the own rule rejects at zero and above."""
 
-    def judge(self, outputs: Outputs) -> Outputs:
+    def postprocess(self, outputs: Outputs) -> Outputs:
         """Sees the outputs of a whole set at once; a transductive method decides here."""
         return outputs
 
@@ -122,7 +122,7 @@ class Method(nn.Module, ABC):
 
     # Hooks of the loop, in the order they are called.
 
-    def refresh(self, look: Look, step: int) -> None:
+    def refresh(self, look: FeatureExtractor, step: int) -> None:
         """Before step 0, every `refresh_every` steps and after the last: clusters and the like."""
 
     def extra(self, step: int, draws: Generator) -> dict[str, tuple[DomainName, Tensor]]:
@@ -132,7 +132,7 @@ class Method(nn.Module, ABC):
     def after_step(self, batch: Batch) -> None:
         """After the optimiser's step, without gradient: memories, unit rows."""
 
-    def settle(self, look: Look) -> None:
+    def fit_target(self, look: FeatureExtractor) -> None:
         """After the last step, and before a verdict in between: what verdicts must know of the
         target. Training goes on as if it had not been called."""
 
@@ -154,7 +154,7 @@ def require_range(config: object, least: float, most: float, *names: str) -> Non
         require(ok, name, value, f"from {least} to {most}")
 
 
-def at_most(field: str, value: int | None, usual: int, most: int, what: str) -> int:
+def resolve_bounded(field: str, value: int | None, usual: int, most: int, what: str) -> int:
     """A number that the data bound: the usual one or all there are, unless the user names one.
 
     Args:
@@ -170,6 +170,6 @@ def at_most(field: str, value: int | None, usual: int, most: int, what: str) -> 
     return value
 
 
-def some_of(n: int, most: int) -> Tensor:
+def random_subset(n: int, most: int) -> Tensor:
     """Numbers of images to look at: all n in order or, of more than `most`, a draw of those."""
     return torch.randperm(n)[:most] if n > most else torch.arange(n)

@@ -28,13 +28,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from unida.data.augmentations import View
 from unida.errors import require
 from unida.losses import certainty, class_weights, domain_loss, transferability
-from unida.methods.base import About, Look, Method, require_range
-from unida.models.backbone import Backbone
+from unida.methods.base import About, FeatureExtractor, Method, require_range
+from unida.models.backbones.base import Backbone
 from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
 from unida.types import Batch, Outputs, Sizes
-from unida.views import View
 
 HEAD_VIEWS = (
     View("centre", flip=True, jitter=(0, 0, 1, 0), jitter_chance=0.5),
@@ -168,7 +168,7 @@ class CMU(Method):
             "adversarial": self.config.lam / 2 * domain_loss(d_s, d_t, w_s, w_t),
         }
 
-    def refresh(self, look: Look, step: int) -> None:
+    def refresh(self, look: FeatureExtractor, step: int) -> None:
         g = look("target", through=self.bottleneck)
         sure = self._certainty(g)
         self.least.copy_(sure.amin(0))

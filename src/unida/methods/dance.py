@@ -29,14 +29,14 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor
 
+from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW
 from unida.errors import require
 from unida.losses import entropy_separation, neighbourhood_clustering
 from unida.methods.base import About, Method, require_range
-from unida.models.backbone import Backbone
+from unida.models.backbones.base import Backbone
 from unida.models.heads import UnitLinear
 from unida.models.layers import MemoryBank
 from unida.types import Batch, Outputs, Sizes
-from unida.views import PLAIN, WEAK
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class DANCE(Method):
         self.prototypes.scale_rows()
         self.memory = MemoryBank(sizes.n_target, width)  # V
         self.rho = config.rho * math.log(sizes.n_classes)
-        self.target_views = (WEAK if config.target_view == "random" else PLAIN,)
+        self.target_views = (WEAK_VIEW if config.target_view == "random" else EVAL_VIEW,)
         self._unit: Tensor | None = None
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:

@@ -36,8 +36,15 @@ from unida.losses import (
     moved_centres,
     search_centres,
 )
-from unida.methods.base import About, DomainName, Look, Method, at_most, require_range
-from unida.models.backbone import Backbone
+from unida.methods.base import (
+    About,
+    DomainName,
+    FeatureExtractor,
+    Method,
+    require_range,
+    resolve_bounded,
+)
+from unida.models.backbones.base import Backbone
 from unida.models.heads import Neck
 from unida.types import Batch, Outputs, Sizes
 
@@ -108,7 +115,7 @@ class DCC(Method):
         self.neck = Neck(backbone.out_features, config.width)
         self.classifier = nn.Linear(config.width, sizes.n_classes)
         each = math.ceil(sizes.n_target / sizes.n_classes)
-        k_max = at_most("k_max", config.k_max, 5, each, "target images a class")
+        k_max = resolve_bounded("k_max", config.k_max, 5, each, "target images a class")
         most = max(2, min(k_max * sizes.n_classes, sizes.n_target))
         self.register_buffer("k", torch.tensor(0))  # clusters in use
         self.register_buffer("frozen", torch.tensor(False))  # whether K is found for good
@@ -157,7 +164,7 @@ class DCC(Method):
         unknown = cosine.masked_fill(~used | matched, -2).amax(1)
         return Outputs(logits.softmax(1), unknown - known, n)
 
-    def refresh(self, look: Look, step: int) -> None:
+    def refresh(self, look: FeatureExtractor, step: int) -> None:
         """Clusters the target and finds the clusters that match a class."""
         c, most, labels = self.config, len(self.centres), look.source_labels
         if step < c.warmup * self.sizes.steps:

@@ -35,8 +35,8 @@ from unida.losses import (
     subgraphs,
     transition,
 )
-from unida.methods.base import About, Method, at_most, require_range
-from unida.models.backbone import Backbone
+from unida.methods.base import About, Method, require_range, resolve_bounded
+from unida.models.backbones.base import Backbone
 from unida.models.heads import Neck
 from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
 from unida.types import Batch, Outputs, Sizes
@@ -100,7 +100,7 @@ class GATE(Method):
         self.neck = Neck(backbone.out_features, config.width)
         self.classifier = nn.Linear(config.width, sizes.n_classes + 1)  # the last is ℓ_u
         self.discriminator = Discriminator(config.width, config.hidden, config.dropout)
-        self.n = at_most("n", config.n, 4, sizes.batch - 1, "other images in a batch")
+        self.n = resolve_bounded("n", config.n, 4, sizes.batch - 1, "other images in a batch")
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c = self.config

@@ -39,11 +39,11 @@ from unida.losses import (
     smoothed_cross_entropy,
     to_targets,
 )
-from unida.losses.parts import parts
-from unida.methods.base import About, Look, Method, at_most, require_range
-from unida.models.backbone import Backbone
+from unida.methods.base import About, FeatureExtractor, Method, require_range, resolve_bounded
+from unida.models.backbones.base import Backbone
 from unida.models.heads import Neck
 from unida.models.layers import MemoryBank
+from unida.ops.chunked import column_chunks
 from unida.types import Batch, Outputs, Sizes
 
 
@@ -108,7 +108,7 @@ class GLC(Method):
         self.neck = Neck(backbone.out_features, config.width)
         self.classifier = weight_norm(nn.Linear(config.width, n_classes))
         nn.init.zeros_(self.classifier.bias)
-        self.k = at_most("k", config.k, 4, n - 1, "other target images")
+        self.k = resolve_bounded("k", config.k, 4, n - 1, "other target images")
         self.bank = MemoryBank(n, config.width)
         self.register_buffer("bank_probs", torch.zeros(n, n_classes))
         self.register_buffer("labels", torch.full((n,), n_classes))  # C is 'none of them'
@@ -119,12 +119,12 @@ class GLC(Method):
         self.refresh_every = max(1, min(n // sizes.batch, first_stage))
         self.begin = first_stage // self.refresh_every * self.refresh_every
 
-    def refresh(self, look: Look, step: int) -> None:
+    def refresh(self, look: FeatureExtractor, step: int) -> None:
         """Banks and pseudo labels, at every epoch of the second stage."""
         if not self.begin <= step < self.sizes.steps:
             return
         e = look("target", through=self.neck)
-        for part in parts(len(e), max(e.shape[1], self.sizes.n_classes)):
+        for part in column_chunks(len(e), max(e.shape[1], self.sizes.n_classes)):
             self.bank_probs[part] = self.classifier(e[part]).softmax(1)
             self.bank.rows[part] = F.normalize(e[part])
         if step == self.begin:

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from unida.decision.knn import Neighbours
 from unida.losses import one_vs_all, open_entropy
-from unida.methods.base import About, Look, Method, at_most, require_range
-from unida.models.backbone import Backbone
+from unida.methods.base import About, FeatureExtractor, Method, require_range, resolve_bounded
+from unida.models.backbones.base import Backbone
 from unida.models.heads import ClosedAndOpen, gap_of_winner
-from unida.models.neighbours import Neighbours
 from unida.types import Batch, Outputs, Sizes
 
 
@@ -58,7 +58,7 @@ class OVANet(Method):
     def __init__(self, config: OVANetConfig, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__(config, backbone, sizes)
         self.classifier = ClosedAndOpen(backbone.out_features, sizes.n_classes)
-        k = at_most("neighbours", config.neighbours, 0, sizes.n_target - 1, "other images")
+        k = resolve_bounded("neighbours", config.neighbours, 0, sizes.n_target - 1, "other images")
         by = (backbone.out_features,)
         self.neighbours = Neighbours(sizes.n_target, by, sizes.n_classes, k, config.anchors)
 
@@ -82,7 +82,7 @@ class OVANet(Method):
         closed, pairs = self.classifier(f)
         return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), f)
 
-    def settle(self, look: Look) -> None:
+    def fit_target(self, look: FeatureExtractor) -> None:
         self.neighbours.ask(look, self._alone)
 
     def after_step(self, batch: Batch) -> None:

@@ -22,14 +22,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unida.data.augmentations import WEAK_VIEW, strong_view
+from unida.decision.knn import USUAL, Neighbours
 from unida.errors import require
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
-from unida.methods.base import About, Group, Look, Method, at_most, require_range
-from unida.models.backbone import Backbone
+from unida.methods.base import (
+    About,
+    FeatureExtractor,
+    Group,
+    Method,
+    require_range,
+    resolve_bounded,
+)
+from unida.models.backbones.base import Backbone
 from unida.models.heads import AllInOne, ClosedAndOpen, Projection, gap_of_winner
-from unida.models.neighbours import USUAL, Neighbours
 from unida.types import Batch, Outputs, Sizes
-from unida.views import WEAK, strong
 
 WITH_WEIGHTS = {"lam": 3.0, "bandwidth": 1.0, "hidden": 1.0, "projection_lr": 1.0}
 FROM_SCRATCH = {"lam": 1.0, "bandwidth": 0.3, "hidden": 2.0, "projection_lr": 0.01}
@@ -60,7 +67,8 @@ class SANConfig:
         crop: least share of an image in a target view.
         neighbours: target images with a say in the verdict on another; by default 6; 0 for none.
         nearest_by: what these are found by; by default z and then y with anchors, else z.
-        anchors: judge by likeness to sure verdicts' images, if enough (`unida.models.anchors`).
+        anchors: judge by likeness to sure verdicts' images, if enough
+        (`unida.decision.prototypes`).
     """
 
     lam: float | None = None
@@ -120,13 +128,15 @@ class SAN(Method):
             if config.classifier == "all_in_one"
             else ClosedAndOpen(seen, n_classes)
         )
-        k = at_most("neighbours", config.neighbours, USUAL, sizes.n_target - 1, "other images")
+        k = resolve_bounded(
+            "neighbours", config.neighbours, USUAL, sizes.n_target - 1, "other images"
+        )
         by = (seen, features) if config.nearest_by == "z_then_y" else (seen,)
         self.neighbours = Neighbours(sizes.n_target, by, n_classes, k, bool(config.anchors))
-        self.top_n = at_most("top_n", config.top_n, 20, n_classes, "classes")
-        self.source_views = (WEAK,)
+        self.top_n = resolve_bounded("top_n", config.top_n, 20, n_classes, "classes")
+        self.source_views = (WEAK_VIEW,)
         # A frozen network cannot bring strongly changed images together with plain ones.
-        self.target_views = (WEAK if sizes.frozen else strong(config.crop),) * 2
+        self.target_views = (WEAK_VIEW if sizes.frozen else strong_view(config.crop),) * 2
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c, n = self.config, len(batch.source_labels)
@@ -176,7 +186,7 @@ class SAN(Method):
             return Outputs(closed.softmax(1), pairs[:, 0].amax(1) - closed.amax(1), seen)
         return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), seen)
 
-    def settle(self, look: Look) -> None:
+    def fit_target(self, look: FeatureExtractor) -> None:
         self.neighbours.ask(look, self._alone)
 
     def head_groups(self) -> list[Group]:

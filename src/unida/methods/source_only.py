@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unida.methods.base import About, Method
-from unida.models.backbone import Backbone
+from unida.models.backbones.base import Backbone
 from unida.types import Batch, Outputs, Sizes
 
 

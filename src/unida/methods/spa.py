@@ -26,6 +26,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from unida.config import parse_settings
+from unida.data.augmentations import WEAK_VIEW
 from unida.errors import require
 from unida.losses import (
     assignment_entropy,
@@ -36,13 +37,19 @@ from unida.losses import (
     word_histogram,
     word_logits,
 )
-from unida.methods.base import About, DomainName, Look, Method, require_range, some_of
+from unida.methods.base import (
+    About,
+    DomainName,
+    FeatureExtractor,
+    Method,
+    random_subset,
+    require_range,
+)
 from unida.methods.dcc import DCC
 from unida.methods.ovanet import OVANet
-from unida.models.backbone import Backbone
+from unida.models.backbones.base import Backbone
 from unida.models.heads import Neck
 from unida.types import Batch, Outputs, Sizes
-from unida.views import WEAK
 
 BASES: dict[str, type[Method]] = {"dcc": DCC, "ovanet": OVANet}
 _LOCATIONS = 10  # a word, for k-means to look at
@@ -124,19 +131,21 @@ class SPA(Method):
         self.base = base = BASES[config.base](config.of_base(), sight, sizes)
         del base.backbone  # shared, not owned, or the state would hold it twice
         object.__setattr__(base, "backbone", sight)
-        self.source_views, self.target_views = base.source_views, base.target_views or (WEAK,)
+        self.source_views, self.target_views = base.source_views, base.target_views or (WEAK_VIEW,)
         self.refresh_every = base.refresh_every or sizes.steps
         self.training_only = tuple(f"base.{name}" for name in base.training_only)
         self._seen: list[Tensor] = []  # word logits of the images the base looked at
 
     def features(self, images: Tensor) -> Tensor:
         """What the base method takes for the backbone's features."""
-        middle = self.backbone.middle(images)
+        middle = self.backbone.forward_features(images)
         logits, h = self._read(middle)
         if self.training:
             self._seen.append(logits)
         gathered = self.backbone.gathered  # a team's share to the whole batch
-        parts = [] if self.config.use == "instead" else [gathered(self.backbone.top(middle))]
+        parts = (
+            [] if self.config.use == "instead" else [gathered(self.backbone.forward_head(middle))]
+        )
         return torch.cat([*parts, self.project(gathered(h))], 1)
 
     def _read(self, middle: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,7 +170,7 @@ class SPA(Method):
         g, owners, places = draw_mosaics(len(images), self.config.g_max)
         for norm in norms:
             norm.track_running_stats = False
-        _, h = self._read(self.backbone.middle(make_mosaics(images, owners, places)))
+        _, h = self._read(self.backbone.forward_features(make_mosaics(images, owners, places)))
         for norm in norms:
             norm.track_running_stats = True
         return F.cross_entropy(self.pretext(h), torch.as_tensor(g - 1, device=h.device))
@@ -169,15 +178,15 @@ class SPA(Method):
     def predict(self, images: Tensor) -> Outputs:
         return self.base.predict(images)
 
-    def settle(self, look: Look) -> None:
-        self.base.settle(look)
+    def fit_target(self, look: FeatureExtractor) -> None:
+        self.base.fit_target(look)
 
-    def refresh(self, look: Look, step: int) -> None:
+    def refresh(self, look: FeatureExtractor, step: int) -> None:
         """Finds the words before the first step, then whatever the base method looks for."""
         if step == 0:
             most, self.backbone.see = _LOCATIONS * self.config.words, self._locations
-            source = look("source", some_of(self.sizes.n_source, most)).flatten(0, 1)
-            target = look("target", some_of(self.sizes.n_target, most)).flatten(0, 1)
+            source = look("source", random_subset(self.sizes.n_source, most)).flatten(0, 1)
+            target = look("target", random_subset(self.sizes.n_target, most)).flatten(0, 1)
             self.backbone.see = self.features
             rows = torch.cat([source, target])[torch.randperm(len(source) + len(target))[:most]]
             centres, _ = kmeans(rows, self.config.words, restarts=1)
@@ -186,7 +195,7 @@ class SPA(Method):
 
     def _locations(self, images: Tensor) -> Tensor:
         """Locations of the images' maps, (B, R, D), enough for k-means."""
-        rows = F.normalize(self.backbone.middle(images)).flatten(2).transpose(1, 2)
+        rows = F.normalize(self.backbone.forward_features(images)).flatten(2).transpose(1, 2)
         n_images = self.sizes.n_source + self.sizes.n_target
         each = math.ceil(_LOCATIONS * self.config.words / n_images)
         return rows[:, torch.randperm(rows.shape[1])[:each]]

@@ -41,8 +41,8 @@ from unida.losses import (
     multi_sample_contrast,
     uncertainty,
 )
-from unida.methods.base import About, Method, at_most, require_range
-from unida.models.backbone import Backbone
+from unida.methods.base import About, Method, require_range, resolve_bounded
+from unida.models.backbones.base import Backbone
 from unida.models.heads import Neck
 from unida.models.layers import MemoryBank
 from unida.types import Batch, Outputs, Sizes
@@ -110,7 +110,7 @@ class TNT(Method):
         self.neck = Neck(backbone.out_features, config.width)
         self.head = nn.Linear(config.width, sizes.n_classes)
         fewest = min(sizes.n_source, sizes.n_target)
-        self.k = at_most("k", config.k, 5, fewest, "images of the smaller domain")
+        self.k = resolve_bounded("k", config.k, 5, fewest, "images of the smaller domain")
         self.source = MemoryBank(sizes.n_source, config.width)
         self.target = MemoryBank(sizes.n_target, config.width)
         for name in ("u_mean", "u_variance", "u_count"):  # of source images judged rightly

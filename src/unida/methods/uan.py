@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from unida.errors import require
 from unida.losses import batch_normalised, domain_loss, source_weight, target_weight
 from unida.methods.base import About, Method, require_range
-from unida.models.backbone import Backbone
+from unida.models.backbones.base import Backbone
 from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
 from unida.types import Batch, Outputs, Sizes
 

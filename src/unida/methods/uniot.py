@@ -6,7 +6,7 @@ Where paper and released code differ, or the code depends on its surroundings, a
 default here:
 
 * Entropy of the unbalanced problem: newer versions of POT changed its reference silently; here
-  always a matrix of ones, what the authors ran (see `unida.losses.transport`).
+  always a matrix of ones, what the authors ran (see `unida.ops.transport`).
 * ImageNet statistics: the released code applies them in the transform and again in the network;
   here once; see `normalise_twice` (which the first fill of the queue does not follow).
 * Common classes are looked for after `warm_up` steps (100 of 10,000 in the code), here at the
@@ -26,8 +26,8 @@ from torch import Tensor, nn
 
 from unida.errors import require
 from unida.losses import adaptive_filling, normalised_plan, pseudo_labels, sinkhorn
-from unida.methods.base import About, Look, Method, at_most, require_range
-from unida.models.backbone import Backbone
+from unida.methods.base import About, FeatureExtractor, Method, require_range, resolve_bounded
+from unida.models.backbones.base import Backbone
 from unida.models.heads import UnitLinear
 from unida.types import Batch, Outputs, Sizes
 
@@ -91,13 +91,13 @@ class UniOT(Method):
             nn.Linear(features, features), nn.ReLU(), nn.Linear(features, width)
         )
         n_target = sizes.n_target
-        self.K = at_most("K", config.K, 50, n_target, "target images")
+        self.K = resolve_bounded("K", config.K, 50, n_target, "target images")
         self.source_prototypes = UnitLinear(width, sizes.n_classes, config.tau)  # W_s
         self.target_prototypes = UnitLinear(width, self.K, config.tau)  # W_t
         self.source_prototypes.scale_rows()
         self.target_prototypes.scale_rows()
         # Whole batches, so that step t overwrites slot t, round and round, the oldest first.
-        queue = at_most("queue", config.queue, 2000, n_target, "target images")
+        queue = resolve_bounded("queue", config.queue, 2000, n_target, "target images")
         self.slots = max(1, queue // sizes.batch)
         rows = self.slots * sizes.batch
         self.register_buffer("queue", torch.zeros(rows, width))
@@ -106,7 +106,7 @@ class UniOT(Method):
         self.warm_up = min(config.warm_up, sizes.steps // 5)
         self.refresh_every = sizes.steps + 1  # before step 0 alone
 
-    def refresh(self, look: Look, step: int) -> None:
+    def refresh(self, look: FeatureExtractor, step: int) -> None:
         """The queue starts full."""
         if step > 0:
             return
@@ -183,7 +183,7 @@ class UniOT(Method):
         logits = self.source_prototypes(v)
         return Outputs(logits.softmax(1), self.config.gamma - self.config.tau * logits.amax(1), v)
 
-    def judge(self, outputs: Outputs) -> Outputs:
+    def postprocess(self, outputs: Outputs) -> Outputs:
         """Unknown iff max_j Q̄_ij ≤ 1/n', n' counting the rows of the filling."""
         n = len(outputs.features)
         draws = torch.rand(n, generator=torch.Generator().manual_seed(0))

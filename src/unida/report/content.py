@@ -12,27 +12,27 @@ import numpy as np
 import torch
 
 from unida import __version__
-from unida.atlas import Atlas, read_atlas
 from unida.config import RunConfig, load_config
+from unida.evaluation.feature_store import FeatureStore, read_feature_store
 from unida.methods import METHODS
-from unida.report import words
-from unida.report.choosing import MOST_OF_SOURCE, choose, doubt_of
-from unida.report.plane import lay_out, to_grid
-from unida.report.reading import (
-    Found,
-    Verdicts,
-    read_found,
+from unida.report import summary_text
+from unida.report.layout import layout_2d, to_grid
+from unida.report.run_reader import (
+    PredictionTable,
+    StoredCategories,
+    read_categories,
     read_json,
     read_metrics,
     read_model,
+    read_predictions,
     read_rows,
     read_truth,
-    read_verdicts,
 )
+from unida.report.selection import MOST_OF_SOURCE, choose, doubt_of
 from unida.report.thumbnails import make_sprites
-from unida.rows import sample
-from unida.runs import RunFolder
+from unida.training.run_folder import RunFolder
 from unida.types import FloatArray, IntArray
+from unida.utils.chunking import subsample
 
 FORMAT = 1
 SCORE_BINS = 40
@@ -54,14 +54,14 @@ class Shown:
 
     target: IntArray
     source: IntArray
-    atlas: Atlas | None
+    atlas: FeatureStore | None
 
 
 def collect(run: RunFolder) -> dict[str, Any]:
     """Everything there is to show of a finished run."""
     said, config = read_model(run), load_config(run.config)
     classes = said["classes"]
-    verdicts, found = read_verdicts(run, classes), read_found(run)
+    verdicts, found = read_predictions(run, classes), read_categories(run)
     rule = said["rules"][said["reject"]]
     doubt = doubt_of(verdicts, rule["threshold"], len(classes))
     pick = _pick(run, verdicts, doubt, config.seed)
@@ -73,12 +73,12 @@ def collect(run: RunFolder) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "run": _about(run, config, said),
-        "summary": words.summary(config, said, verdicts, found),
+        "summary": summary_text.summary(config, said, verdicts, found),
         "notes": [
             note
             for note in (
-                words.shown(len(pick.target), len(verdicts)),
-                words.gone(len(sprites.missing), len(paths)),
+                summary_text.shown(len(pick.target), len(verdicts)),
+                summary_text.gone(len(sprites.missing), len(paths)),
             )
             if note
         ],
@@ -101,12 +101,12 @@ def collect(run: RunFolder) -> dict[str, Any]:
     }
 
 
-def _pick(run: RunFolder, verdicts: Verdicts, doubt: FloatArray, seed: int) -> Shown:
-    atlas = read_atlas(run.atlas) if run.atlas.exists() else None
+def _pick(run: RunFolder, verdicts: PredictionTable, doubt: FloatArray, seed: int) -> Shown:
+    atlas = read_feature_store(run.atlas) if run.atlas.exists() else None
     if atlas is not None and len(atlas.features) != len(verdicts):
         atlas = None  # of another run: better no map than a wrong one
     n_source = len(atlas.source_labels) if atlas else 0
-    source = sample(n_source, MOST_OF_SOURCE, seed, "report source")
+    source = subsample(n_source, MOST_OF_SOURCE, seed, "report source")
     return Shown(choose(verdicts.labels, doubt, seed), source, atlas)
 
 
@@ -120,7 +120,7 @@ def _about(run: RunFolder, config: RunConfig, said: dict[str, Any]) -> dict[str,
         "paper": f"{about.paper}, {about.venue}",
         "asked": said["reject"],
         "rule": said["rules"][said["reject"]],
-        "command": words.command(config),
+        "command": summary_text.command(config),
         "config": {key: _text(value) for key, value in dataclasses.asdict(config).items()},
         "settings": {key: _text(value) for key, value in said["settings"].items()},
         "versions": {
@@ -132,11 +132,11 @@ def _about(run: RunFolder, config: RunConfig, said: dict[str, Any]) -> dict[str,
 
 
 def _target(
-    verdicts: Verdicts,
+    verdicts: PredictionTable,
     pick: Shown,
     doubt: FloatArray,
     root: str,
-    found: Found | None,
+    found: StoredCategories | None,
     truth: dict[str, str],
 ) -> dict[str, Any]:
     """The target images shown, by columns; shares are in thousandths."""
@@ -173,12 +173,12 @@ def _map(pick: Shown, seed: int) -> dict[str, Any] | None:
     features = np.concatenate(both)
     if not np.isfinite(features).all():
         return None
-    place, how = lay_out(features, seed)
+    place, how = layout_2d(features, seed)
     grid = to_grid(place)
     return {"x": grid[:, 0].tolist(), "y": grid[:, 1].tolist(), "how": how}
 
 
-def _scores(verdicts: Verdicts, rule: dict[str, Any]) -> dict[str, Any] | None:
+def _scores(verdicts: PredictionTable, rule: dict[str, Any]) -> dict[str, Any] | None:
     """A histogram of the unknown scores; the few far ends are counted into the outer bins."""
     values = verdicts.scores[np.isfinite(verdicts.scores)]
     if not len(values):
@@ -192,7 +192,7 @@ def _scores(verdicts: Verdicts, rule: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _categories(
-    found: Found | None, verdicts: Verdicts, pick: Shown, root: str
+    found: StoredCategories | None, verdicts: PredictionTable, pick: Shown, root: str
 ) -> dict[str, Any] | None:
     """The groups, with those of their images that are not shown, so that an export is whole."""
     if found is None:

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from unida.data.decode import Pixels, to_square
-from unida.data.parallel import in_order
+from unida.utils.parallel import in_order
 
 SIDES = ((600, 112), (3_000, 80), (20_000, 56))
 """Up to so many images, thumbnails of this side in pixels: the page should not weigh too much."""

@@ -1,1 +1,5 @@
-"""What a person says of a run: the page that saves it, and the next run that learns from it."""
+"""A reviewer's names and corrections, and the run that learns from them.
+
+Lives here: the review server, the stored corrections, `adapt --continue`.
+Does not live here: the page itself (`unida.report`).
+"""

@@ -11,24 +11,30 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from unida import team
-from unida.adaptation import checked, run_adaptation
 from unida.config import RunConfig, load_config
-from unida.console import say
 from unida.data.samples import read_source
-from unida.devices import pick_device
 from unida.errors import UserError, require, shorten
 from unida.model import Model
-from unida.review.corrections import Corrections, Member, read_saved, read_subject, read_verdicts
-from unida.runs import RunFolder, to_bytes, to_csv, write_text
+from unida.pipeline import checked, run_adaptation
+from unida.review.corrections import (
+    Corrections,
+    Member,
+    read_review_target,
+    read_saved,
+    read_verdicts,
+)
+from unida.training.run_folder import RunFolder, to_bytes, to_csv, write_text
 from unida.types import UNKNOWN
+from unida.utils import distributed
+from unida.utils.console import say
+from unida.utils.devices import pick_device
 
 Labelled = dict[str, str]
 """Path to label, in the order of the images."""
 
 
 @dataclass(frozen=True)
-class Said:
+class ReviewedRun:
     """What a person said of a run, ready to be learned from.
 
     Attributes:
@@ -45,9 +51,9 @@ class Said:
     verdicts: tuple[Member, ...] = ()
 
 
-def read_said(place: str | Path) -> Said:
+def read_reviewed(place: str | Path) -> ReviewedRun:
     """The corrections of a run; that there are none is an error."""
-    subject = read_subject(place)
+    subject = read_review_target(place)
     saved, outdated = read_saved(subject)
     if outdated:
         raise UserError(
@@ -59,7 +65,7 @@ def read_said(place: str | Path) -> Said:
             f"Nothing in {place} was named or corrected yet: do so with `unida review {place}`."
         )
     known = tuple(v for v in read_verdicts(subject.run) if v.category != UNKNOWN)
-    return Said(Path(place), saved, subject.members, known)
+    return ReviewedRun(Path(place), saved, subject.members, known)
 
 
 def next_config(place: str | Path) -> RunConfig:
@@ -95,16 +101,16 @@ def run_continuation(
     require(bool(config.out), "out", "", "a new folder: name it with --out")
     require(0 <= min_confidence <= 1, "min_confidence", min_confidence, "from 0 to 1")
     config = checked(config)
-    said = read_said(place)
+    said = read_reviewed(place)
     source = read_source(config.source)
     assert source.labels is not None
     labels = (source.classes[k] for k in source.labels)
     old = dict(zip(map(str, source.paths), labels, strict=True))
     new = joined(old, said, min_confidence, trust)
     run = RunFolder(config.out)
-    team.join(pick_device(config.device))
-    with team.first_on_each_machine():
-        if team.is_first():
+    distributed.setup(pick_device(config.device))
+    with distributed.main_process_first():
+        if distributed.is_main_process():
             _place(new, run, config)
     say(in_words(old, new))
     try:
@@ -113,7 +119,7 @@ def run_continuation(
         _tidy_up(run)
 
 
-def joined(old: Labelled, said: Said, min_confidence: float, trust: float = 2.0) -> Labelled:
+def joined(old: Labelled, said: ReviewedRun, min_confidence: float, trust: float = 2.0) -> Labelled:
     """The source with what was said; a corrected label wins over everything.
 
     Where nothing but new classes came from the target, the target itself would look like them: so
@@ -151,7 +157,7 @@ def in_words(old: Labelled, new: Labelled) -> str:
     return f"{len(old)} source images; learned from as well: {shorten(names) or 'none'}."
 
 
-def _named(said: Said, min_confidence: float) -> Iterable[Member]:
+def _named(said: ReviewedRun, min_confidence: float) -> Iterable[Member]:
     """Members of named categories, sure ones; a named category without any is spoken of."""
     names = said.corrections.names
     named = [member for member in said.members if member.category in names]
@@ -190,5 +196,5 @@ def _place(source: Labelled, run: RunFolder, config: RunConfig) -> None:
 
 def _tidy_up(run: RunFolder) -> None:
     """A run that could not even begin leaves its folder free for the next attempt."""
-    if team.is_first() and not run.config.exists():
+    if distributed.is_main_process() and not run.config.exists():
         run.source.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from unida.errors import UserError
-from unida.runs import RunFolder, write_text
+from unida.training.run_folder import RunFolder, write_text
 from unida.types import UNKNOWN
 
 LONGEST_NAME = 200
@@ -55,7 +55,7 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Subject:
+class ReviewTarget:
     """What may be spoken of: the target images of a run and its categories.
 
     Attributes:
@@ -75,7 +75,7 @@ class Subject:
         return frozenset(member.category for member in self.members)
 
 
-def read_subject(place: str | Path) -> Subject:
+def read_review_target(place: str | Path) -> ReviewTarget:
     """Reads what a finished run has to be reviewed."""
     run = RunFolder(place)
     if not run.done.exists():
@@ -83,9 +83,9 @@ def read_subject(place: str | Path) -> Subject:
         raise UserError(f"{place} {state}: only a finished run can be reviewed.")
     paths = frozenset(row["path"] for row in _rows(run.predictions, ("path",)))
     if not run.categories.exists():
-        return Subject(run, paths, (), "")
+        return ReviewTarget(run, paths, (), "")
     digest = blake2b(run.categories.read_bytes(), digest_size=16).hexdigest()
-    return Subject(run, paths, tuple(_members(run.categories)), digest)
+    return ReviewTarget(run, paths, tuple(_members(run.categories)), digest)
 
 
 def read_verdicts(run: RunFolder) -> Iterable[Member]:
@@ -93,7 +93,7 @@ def read_verdicts(run: RunFolder) -> Iterable[Member]:
     return _members(run.predictions, "label")
 
 
-def read_saved(subject: Subject) -> tuple[Corrections, bool]:
+def read_saved(subject: ReviewTarget) -> tuple[Corrections, bool]:
     """The corrections that count now, and whether names given to other categories were left out."""
     place = subject.run.review
     if not place.exists():
@@ -112,7 +112,7 @@ def read_saved(subject: Subject) -> tuple[Corrections, bool]:
     return dataclasses.replace(saved, names={}), True
 
 
-def checked(content: Any, subject: Subject, known_only: bool = True) -> Corrections:
+def checked(content: Any, subject: ReviewTarget, known_only: bool = True) -> Corrections:
     """Corrections out of parsed JSON from anywhere; an empty name or label is none.
 
     Args:
@@ -135,7 +135,7 @@ def checked(content: Any, subject: Subject, known_only: bool = True) -> Correcti
 class Store:
     """Saves corrections of one run; several threads may."""
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: ReviewTarget) -> None:
         self.subject = subject
         self.lock = threading.Lock()
 

@@ -28,11 +28,11 @@ from urllib.parse import parse_qs, urlsplit
 
 import tyro
 
-from unida.console import say
 from unida.errors import UserError, require
-from unida.report.command import write_report
-from unida.review.corrections import Corrections, Store, read_saved, read_subject
-from unida.runs import RunFolder
+from unida.report.build import write_report
+from unida.review.corrections import Corrections, Store, read_review_target, read_saved
+from unida.training.run_folder import RunFolder
+from unida.utils.console import say
 
 HOST = "127.0.0.1"
 MOST_BYTES = 16 * 2**20
@@ -66,7 +66,7 @@ class Review:
 def run_review(review: Review) -> None:
     """Serves until Ctrl-C."""
     require(0 <= review.port <= 65535, "port", review.port, "from 0 to 65535")
-    store = Store(read_subject(review.run))
+    store = Store(read_review_target(review.run))
     if read_saved(store.subject)[1]:
         say("The categories were found anew: names given before are in the history only.")
     page = _page(store.subject.run)

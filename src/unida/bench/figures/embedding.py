@@ -9,8 +9,8 @@ from threadpoolctl import threadpool_limits
 
 from unida.bench.arrays import Arrays
 from unida.errors import UserError
-from unida.streams import stream_seed
 from unida.types import IntArray
+from unida.utils.rng import derive_seed
 
 MOST_POINTS = 1000
 """Enough to see groups by, and some seconds of work."""
@@ -28,7 +28,7 @@ class Spot(NamedTuple):
 
 def embed(arrays: Arrays, unknown: int, seed: int = 0) -> list[Spot]:
     """t-SNE of an even sample of both domains. Equal arrays and seed give equal spots."""
-    rng = np.random.default_rng(stream_seed(seed, "t-SNE"))
+    rng = np.random.default_rng(derive_seed(seed, "t-SNE"))
     is_unknown = arrays.labels == unknown
     n_source = len(arrays.source_labels)
     classes = np.concatenate([arrays.source_labels.astype(str), arrays.true_class])
@@ -39,7 +39,7 @@ def embed(arrays: Arrays, unknown: int, seed: int = 0) -> list[Spot]:
         raise UserError(f"{len(keep)} images are too few to be shown in the plane.")
     if not np.isfinite(features).all():
         raise UserError("Some features are not finite, so they have no place in the plane.")
-    plane = _plane(features, stream_seed(seed, "t-SNE") % 2**32)
+    plane = _plane(features, derive_seed(seed, "t-SNE") % 2**32)
     return [
         Spot("source", int(i), float(x), float(y))
         if i < n_source

@@ -4,7 +4,8 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from unida.bench.figures.looks import (
+from unida.bench.figures.plot_data import SCORES, Bin, Dot, Loss, Point, Sheet
+from unida.bench.figures.theme import (
     COLOURS,
     GREY,
     INK,
@@ -18,7 +19,6 @@ from unida.bench.figures.looks import (
     short,
     style,
 )
-from unida.bench.figures.sheets import SCORES, Bin, Dot, Loss, Point, Sheet
 from unida.types import UNKNOWN
 
 if TYPE_CHECKING:

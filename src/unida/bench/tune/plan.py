@@ -11,12 +11,12 @@ from typing import Annotated, Any
 
 import tyro
 
-from unida.adaptation import checked
 from unida.bench.tune.space import Space, parse_space
 from unida.bench.tune.study import Sampler, grid_size
 from unida.config import WHERE_NOT_WHAT, RunConfig
 from unida.errors import UserError, require
-from unida.selection import CRITERIA, ORACLE
+from unida.evaluation.selection import CRITERIA, ORACLE
+from unida.pipeline import checked
 
 LABEL_FREE = tuple(name for name in CRITERIA if name != ORACLE)
 TOLD_APART = WHERE_NOT_WHAT | {"method", "settings", "checkpoint_every"}

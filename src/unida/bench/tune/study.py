@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
-from unida.bench.locks import held
 from unida.bench.tune.space import Choices, Range, Space
 from unida.errors import UserError, shorten
-from unida.streams import stream_seed
+from unida.utils.locks import held
+from unida.utils.rng import derive_seed
 
 if TYPE_CHECKING:
     import optuna
@@ -178,7 +178,7 @@ class Study:
         if self._sampler == "grid":  # its trial N is point N of the shuffled grid
             return samplers.GridSampler(_points(self._space), seed=self._seed)
         # A seed for every trial: processes that start alike must not draw alike.
-        seed = stream_seed(self._seed, "trial", number) % 2**32
+        seed = derive_seed(self._seed, "trial", number) % 2**32
         if self._sampler == "tpe":
             return samplers.TPESampler(seed=seed)
         return samplers.RandomSampler(seed=seed)

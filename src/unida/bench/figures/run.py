@@ -1,0 +1,200 @@
+"""`unida figure`: the paper's figures from the results of a bench.
+
+    noise      H and balanced H against wrong source labels
+    unknowns   H and balanced H against the number of unknown classes
+    ablation   H and balanced H of a method and its variants
+    tsne       features of source and target in the plane, mistakes crossed
+    curves     every loss over the steps
+    scores     unknown scores of known and unknown images, with the thresholds
+
+Each is written as PNG and SVG, with all that is drawn as CSV.
+"""
+
+import csv
+import io
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal
+
+import tyro
+
+from unida.bench.figures import plot_data, plots, theme
+from unida.bench.figures.plot_data import Sheet
+from unida.bench.figures.run_selection import Choice, Run
+from unida.bench.results import Result, from_json
+from unida.bench.tables.groups import traits
+from unida.errors import UserError, require, shorten
+from unida.training.run_folder import write_file, write_text
+from unida.utils.console import say
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Draws the paper's figures from results, each as PNG, SVG and CSV.
+
+    Example: unida figure results/office --kinds noise,tsne
+    """
+
+    results: Annotated[Path, tyro.conf.Positional]
+    """Folder of a bench, or a .jsonl of results; features and losses need the folder."""
+    kinds: tuple[str, ...] = ("all",)
+    """Which: noise, unknowns, ablation, tsne, curves, scores, or all that the results allow."""
+    out: Path | None = None
+    """Folder to write to; by default figures in the folder of the results."""
+    rule: Literal["own", "mixture"] = "own"
+    """Reject rule whose scores are shown."""
+    task: str | None = None
+    """Only this task, as in 'amazon -> dslr'; by default all, or the first where one is shown."""
+    entries: tuple[str, ...] = ()
+    """Only these methods and variants."""
+    seed: int | None = None
+    """Seed of the runs in tsne and scores; by default the first."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a figure comes about: from runs to rows, and from rows to a picture."""
+
+    prepare: Callable[[list[Run], Choice], Sheet[Any]]
+    draw: plots.Draw
+
+
+FIGURES: dict[str, Kind] = {
+    "noise": Kind(plot_data.noise, plots.draw_lines),
+    "unknowns": Kind(plot_data.unknowns, plots.draw_lines),
+    "ablation": Kind(plot_data.ablation, plots.draw_bars),
+    "tsne": Kind(plot_data.tsne, plots.draw_tsne),
+    "curves": Kind(plot_data.curves, plots.draw_curves),
+    "scores": Kind(plot_data.scores, plots.draw_histograms),
+}
+
+
+def run_figure(given: Figure) -> None:
+    """Draws all that was asked for and that the results allow; says what was left out and why."""
+    kinds = _kinds(given.kinds)
+    theme.need_matplotlib()
+    runs = _filtered(runs_with_results(given.results), given)
+    choice = Choice(given.rule, given.seed, bool(given.entries))
+    place = given.results if given.results.is_dir() else given.results.parent
+    out = given.out or place / "figures"
+    written = 0
+    for group, alike in _groups(runs).items():
+        for kind in kinds:
+            name = f"{kind}-{group}"
+            try:
+                sheet = FIGURES[kind].prepare(alike, choice)
+            except UserError as error:
+                say(f"left out: {name}: {error}")
+                continue
+            for note in sheet.notes:
+                say(f"left out of {name}: {note}")
+            _write(sheet, FIGURES[kind].draw, out, name)
+            say(f"wrote {out / name}.png, .svg and .csv")
+            written += 1
+    if not written:
+        raise UserError(f"{given.results} has nothing to draw {shorten(kinds)} from.")
+
+
+def runs_with_results(place: str | Path) -> list[Run]:
+    """The results of a folder's runs, each with its run folder, or those of a list.
+
+    As in `unida.bench.results.read_results`, a folder without runs has a `results.jsonl`.
+    """
+    place = Path(place)
+    folders = sorted(place.glob("runs/*/result.json"))
+    lists = [file for file in (place / "results.jsonl",) if file.exists() and not folders]
+    runs = [Run(file.parent, result) for file in folders for result in _read(file)]
+    runs += [Run(None, r) for file in (lists if place.is_dir() else [place]) for r in _read(file)]
+    if not runs:
+        raise UserError(f"{place} holds no result: run `unida bench` into it first.")
+    return runs
+
+
+def _read(file: Path) -> list[Result]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read ({error!r}).") from None
+    return [from_json(line, f"{file}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
+
+
+def to_csv(sheet: Sheet[Any]) -> str:
+    """All that is drawn. Texts are quoted, so that a name may hold anything."""
+    columns = plot_data.columns(sheet)
+    text = io.StringIO(newline="")
+    table = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
+    table.writerow(columns.values())
+    table.writerows([getattr(row, name) for name in columns] for row in sheet.rows)
+    return text.getvalue()
+
+
+def _write(sheet: Sheet[Any], draw: plots.Draw, out: Path, name: str) -> None:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{out} cannot be made: {error.strerror}.") from None
+    pictures = {"png": io.BytesIO(), "svg": io.BytesIO()}
+    plots.save(sheet, draw, pictures)
+    for ending, content in pictures.items():
+        write_file(out / f"{name}.{ending}", partial(_copy, content))
+    write_text(out / f"{name}.csv", to_csv(sheet))
+
+
+def _copy(content: io.BytesIO, file: BinaryIO) -> None:
+    file.write(content.getbuffer())
+
+
+def _kinds(given: Iterable[str]) -> list[str]:
+    kinds = _list(given)
+    for kind in kinds:
+        require(kind in FIGURES or kind == "all", "kinds", kind, f"{', '.join(FIGURES)}, all")
+    require(bool(kinds), "kinds", "", f"{', '.join(FIGURES)}, all")
+    return [kind for kind in FIGURES if kind in kinds or "all" in kinds]
+
+
+def _filtered(runs: list[Run], given: Figure) -> list[Run]:
+    """The runs of the task and of the entries that were named."""
+    if given.task is not None:
+        tasks = {_plain_task(run.result.task): run.result.task for run in runs}
+        asked = _plain_task(given.task)
+        require(asked in tasks, "task", given.task, shorten(sorted(tasks.values())))
+        runs = [run for run in runs if _plain_task(run.result.task) == asked]
+    entries, there = _list(given.entries), sorted({run.result.entry for run in runs})
+    for entry in entries:
+        require(entry in there, "entries", entry, shorten(there))
+    return [run for run in runs if not entries or run.result.entry in entries]
+
+
+def _groups(runs: list[Run]) -> dict[str, list[Run]]:
+    """Runs that may be compared, under a name that is no longer than it needs to be."""
+    groups: dict[tuple[str, str, frozenset[tuple[str, str]]], list[Run]] = defaultdict(list)
+    for run in runs:
+        how = frozenset(traits(run.result).items())
+        groups[run.result.data, run.result.setting, how].append(run)
+    named: dict[str, list[Run]] = {}
+    for (data, setting, how), alike in groups.items():
+        shared = frozenset.intersection(*(k[2] for k in groups if k[:2] == (data, setting)))
+        apart = (f"{trait}={value}" for trait, value in sorted(how - shared))
+        name = _slug(data, setting, *apart)
+        while name in named:  # two names that differ only in signs a file name must not have
+            name += "+"
+        named[name] = alike
+    return named
+
+
+def _list(given: Iterable[str]) -> list[str]:
+    """`a,b c` and `a b c` are the same."""
+    return [part.strip() for text in given for part in text.split(",") if part.strip()]
+
+
+def _plain_task(text: str) -> str:
+    return text.replace("->", "→").replace(" ", "")
+
+
+def _slug(*parts: str) -> str:
+    """Texts as part of a file name."""
+    return "-".join(re.sub(r"[^\w.+-]+", "_", part)[:24] for part in parts)

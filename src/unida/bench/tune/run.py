@@ -1,0 +1,230 @@
+"""`unida tune`: settings are searched, and chosen without target labels unless 'oracle' is said.
+
+    study.json      what the study is, written first
+    journal.log     Optuna's record of the trials, unless --storage names another
+    split/          for source_validation: the images to train and to validate on
+    trials/NAME     a run folder a trial
+    locks/          held while a trial is worked on
+    trials.csv      every trial and its value
+    best.json       the settings chosen, and how
+
+With `--oracle` the names of all of these say so.
+"""
+
+import dataclasses
+import json
+import math
+import os
+import shlex
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from unida.bench.tune.plan import Plan, Tune, make_plan
+from unida.bench.tune.space import with_values
+from unida.bench.tune.study import Row, Study, differences
+from unida.config import RunConfig, to_arguments
+from unida.data.samples import Samples, Skipped, read_labelled, read_source, read_unlabelled
+from unida.errors import UserError, shorten
+from unida.evaluation.evaluate import evaluate
+from unida.evaluation.selection import CRITERIA, SelectionData, hide_classes
+from unida.model import Model
+from unida.pipeline import run_adaptation
+from unida.training.run_folder import to_csv, write_text
+from unida.utils.console import say
+from unida.utils.locks import held
+
+
+def run_tune(given: Tune) -> None:
+    """Runs the trials that are left, and says which settings are best."""
+    plan = make_plan(given)
+    config = _prepare(plan)
+    study = Study(
+        plan.storage, plan.name, plan.definition, plan.space, plan.sampler, plan.config.seed
+    )
+    try:
+        for number, values in study.take(plan.total, plan.out / "locks", plan.retake):
+            name = plan.run(number).name
+            say(f"Trial {name} ({number + 1} of {plan.total}): {_in_words(values)}")
+            _run_trial(study, plan, config, number, values)
+    except KeyboardInterrupt:
+        say("The same command goes on with the study.")
+        raise
+    with held(plan.lock, wait=True):
+        _conclude(study.rows(), plan)
+
+
+def _prepare(plan: Plan) -> RunConfig:
+    """Looks at the images, claims the folder, and returns the run that the trials vary."""
+    source = read_source(plan.config.source)
+    read_unlabelled(plan.config.target)
+    if plan.labels:
+        read_labelled(plan.labels)
+    split = hide_classes(source, *plan.shares, plan.config.seed) if plan.by_validation else None
+    _make_folder(plan)
+    with held(plan.lock, wait=True):
+        _claim(plan)
+        for name, samples in zip(("train", "validation"), split or (), strict=False):
+            _write_samples(plan.out / "split" / f"{name}.csv", samples)
+    if split is None:
+        return plan.config
+    return dataclasses.replace(plan.config, source=str(plan.out / "split" / "train.csv"))
+
+
+def _make_folder(plan: Plan) -> None:
+    """Another process of the same study may be doing the same right now."""
+    ours = ("locks", "split", "trials")
+    try:
+        plan.out.mkdir(parents=True, exist_ok=True)
+        found = {path.name for path in plan.out.iterdir()}
+        if found - set(ours) and not any(name.endswith("study.json") for name in found):
+            raise UserError(f"{plan.out} is there and not an empty folder: name another --out.")
+        for name in ours:
+            (plan.out / name).mkdir(exist_ok=True)
+    except OSError as error:
+        raise UserError(f"{plan.out} cannot be used: {error.strerror}.") from None
+
+
+def _claim(plan: Plan) -> None:
+    """Writes what the study is; a folder with another study is refused."""
+    places = {"source": plan.config.source, "target": plan.config.target}
+    labels = {"labels": str(plan.labels)} if plan.labels else {}
+    content = {"study": plan.name, **plan.definition, **places, **labels}
+    for file in sorted(plan.out.glob("*study.json")):
+        try:
+            stored = dict(json.loads(file.read_text()))
+        except (OSError, ValueError, TypeError) as error:
+            raise UserError(f"{file} is not the study.json of a study ({error!r}).") from None
+        if changed := differences(stored, content):
+            raise UserError(
+                f"{plan.out} holds another study ({shorten(changed)}): give it the same, or name "
+                "another --out."
+            )
+    write_text(plan.file("study.json"), json.dumps(content, indent=2) + "\n")
+
+
+def _write_samples(file: Path, samples: Samples) -> None:
+    assert samples.labels is not None
+    rows = [
+        (os.path.abspath(path), samples.classes[k])
+        for path, k in zip(samples.paths, samples.labels, strict=True)
+    ]
+    write_text(file, to_csv(("path", "label"), rows))
+
+
+def _run_trial(
+    study: Study, plan: Plan, config: RunConfig, number: int, values: dict[str, Any]
+) -> None:
+    """One run, gone on with if it was begun; what fails is noted, and the study goes on."""
+    config = dataclasses.replace(config, out=str(plan.run(number)))
+    try:
+        model = run_adaptation(with_values(config, values), resume=True)
+        value = criterion_of(model, plan)
+    except UserError as error:
+        return _failed(study, number, str(error))
+    except torch.OutOfMemoryError:
+        return _failed(study, number, "The memory of the device is too small.")
+    if math.isnan(value):
+        return _failed(study, number, f"{plan.criterion} is undefined for what the model says.")
+    say(f"{plan.criterion} = {value:.4f}")
+    return study.finish(number, value)
+
+
+def _failed(study: Study, number: int, reason: str) -> None:
+    say(f"Trial {number:03} failed: {reason}")
+    study.fail(number, reason)
+
+
+def criterion_of(model: Model, plan: Plan) -> float:
+    """The criterion's value of a trained model."""
+    criterion, rule = CRITERIA[plan.criterion], model.rule()
+    if criterion.images == "target":
+        skipped: list[Skipped] = []
+        paths = read_unlabelled(plan.config.target).paths
+        _, scored = model.score(paths, skipped, features=False)
+        return criterion.value(SelectionData(scored, rule))
+    place = plan.labels or plan.out / "split" / "validation.csv"
+    found = evaluate(model, place)
+    return criterion.value(SelectionData(found.scored, rule, found.labels))
+
+
+def _conclude(rows: list[Row], plan: Plan) -> None:
+    """Writes and shows what was found so far."""
+    write_text(plan.file("trials.csv"), _trials_csv(rows, plan))
+    finished = [row for row in rows if row.value is not None]
+    running = sum(row.state == "running" for row in rows)
+    if running:
+        say(f"{running} of the trials are with other processes; if these are gone, add --retake.")
+    if not finished:
+        failed = [row.reason for row in rows if row.state == "failed"]
+        if failed and not running:
+            raise UserError(f"No trial has finished: {failed[0]}")
+        return
+    best = max(finished, key=lambda row: (row.value, -row.number))
+    whole = dataclasses.replace(plan.config, out=str(plan.file("best")))  # not a part of the source
+    command = shlex.join(["unida", "adapt", *to_arguments(with_values(whole, best.values))])
+    content = {
+        "chosen": plan.how,
+        "about": CRITERIA[plan.criterion].about,
+        "value": best.value,
+        "values": best.values,
+        "study": plan.name,
+        "trial": best.number,
+        "run": str(plan.run(best.number).relative_to(plan.out)),
+        "trials": {
+            state: sum(row.state == state for row in rows)
+            for state in ("finished", "failed", "running")
+        },
+        "command": command,
+    }
+    write_text(plan.file("best.json"), json.dumps(content, indent=2) + "\n")
+    _print_table(rows, plan, best)
+    if ties := sum(row.value == best.value for row in finished) - 1:
+        say(f"{ties} more of the trials reach the same value; the first was taken.")
+    say(f"{plan.how} ({CRITERIA[plan.criterion].about}):")
+    say(f"{_in_words(best.values)} is best. {plan.file('best.json')} has it, and")
+    say(f"  {command}")
+    say("runs it." if plan.by_validation else f"runs it; the same run is {plan.run(best.number)}.")
+
+
+def _trials_csv(rows: list[Row], plan: Plan) -> str:
+    header = ("trial", "state", plan.criterion, *plan.space, "run", "reason")
+    table = [
+        (
+            str(row.number),
+            row.state,
+            "" if row.value is None else repr(row.value),
+            *(str(row.values.get(name, "")) for name in plan.space),
+            str(plan.run(row.number).relative_to(plan.out)),
+            row.reason,
+        )
+        for row in rows
+    ]
+    return to_csv(header, table)
+
+
+def _print_table(rows: list[Row], plan: Plan, best: Row) -> None:
+    table = Table(title=f"{plan.config.method}, {plan.how}")
+    for name in ("trial", *plan.space, plan.criterion):
+        table.add_column(name, justify="right")
+    for row in sorted(rows, key=lambda row: (-_or_last(row.value), row.number)):
+        value = row.state if row.value is None else f"{row.value:.4f}"
+        fields = (_short(row.values.get(name, "")) for name in plan.space)
+        style = "bold" if row is best else None
+        table.add_row(plan.run(row.number).name, *fields, value, style=style)
+    Console().print(table)
+
+
+def _or_last(value: float | None) -> float:
+    return -math.inf if value is None else value
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _in_words(values: dict[str, Any]) -> str:
+    return " ".join(f"{name}={_short(value)}" for name, value in values.items())

@@ -1,0 +1,191 @@
+"""Frozen backbones: every image is embedded once, plainly or in a few views; heads train on that.
+
+The embeddings of a domain lie in one memory-mapped file, (N, 1 + views, D), named by a hash of all
+they follow from: first those of the plain view, then those of the augmented ones. Beside it lies
+which images they are of: another domain that shares some, a part of this one for instance, takes
+those over, if they are of the plain view alone. What is done of a domain is kept in parts until all
+of it is: who is stopped goes on from there.
+"""
+
+import itertools
+import math
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from unida.config import RunConfig
+from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW, View, make_view
+from unida.data.cache import is_whole, touch, write_whole
+from unida.data.domain import Domain, cache_folder, on_device
+from unida.data.pixels import ArrayStore, Progress
+from unida.errors import UserError
+from unida.models.backbones.base import Backbone
+from unida.utils.devices import send
+from unida.utils.rng import generator
+
+_CHUNK = 64  # images at a time
+_PART = 16  # chunks that are kept at a time
+
+FloatRow = npt.NDArray[np.float32]
+
+
+def embed(
+    domain: Domain,
+    backbone: Backbone,
+    views: tuple[View, ...],
+    config: RunConfig,
+    progress: Progress,
+) -> Domain:
+    """The same domain with embeddings in the place of pixels.
+
+    Args:
+        domain: decoded images.
+        backbone: computes in full precision, and is left in evaluation mode.
+        views: how the method wants to see the domain; several kinds take turns, and are not told
+            apart later.
+        config: of the run.
+        progress: called as images are done.
+    """
+    wanted = dict.fromkeys(view for view in views if view != EVAL_VIEW) or (WEAK_VIEW,)
+    augmented = tuple(view.adjusted(config.flip, config.jitter) for view in wanted)
+    augmented = augmented[: config.frozen_views]
+    backbone.to(domain.device).eval()
+    shape = (len(domain), 1 + config.frozen_views, backbone.out_features)
+    folder = cache_folder(config)
+    maker = _maker(backbone, augmented, config)
+    file = folder / f"{_key(domain, maker)}.f32"
+    if not is_whole(file, 4 * math.prod(shape)):
+        earlier = EmbeddingCache(folder, maker, backbone.out_features, reuse=not augmented)
+        blocks = _embeddings(domain, backbone, augmented, config, progress, earlier)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            kept = blocks if augmented else _keep_parts(blocks, earlier, file)
+            write_whole(file, lambda out: _write(out, kept))
+            earlier.note(file, earlier.digests)
+            for part in folder.glob(f"{file.stem}-*"):
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            raise UserError(
+                f"The embeddings cannot be written in {folder}: {error.strerror}. Free some space "
+                "or name another --cache-dir."
+            ) from None
+    progress(len(domain), len(domain))
+    # Mode "c": torch wants a writable array; nothing written ever reaches the file.
+    rows = torch.from_numpy(np.memmap(file, np.float32, "c", shape=shape))
+    return Domain(domain.samples, on_device(ArrayStore(rows), domain.device), domain.device)
+
+
+class EmbeddingCache:
+    """Which images were embedded before by the same network, and the numbers found then.
+
+    Args:
+        folder: the cache folder.
+        maker: what the embeddings follow from beside the image.
+        width: numbers in one.
+        reuse: whether to look; drawn views are of their own run.
+    """
+
+    def __init__(self, folder: Path, maker: bytes, width: int, reuse: bool) -> None:
+        self.maker, self.digests = maker, list[bytes]()
+        self.found: dict[bytes, FloatRow] = {}
+        for record in folder.glob("*.rows") if reuse else ():
+            with suppress(FileNotFoundError):  # another process has the whole now
+                self._take(record, width)
+
+    def _take(self, record: Path, width: int) -> None:
+        content, file = record.read_bytes(), record.with_suffix(".f32")
+        digests = [content[i : i + 16] for i in range(16, len(content), 16)]
+        if content[:16] == self.maker and is_whole(file, 4 * width * len(digests)):
+            touch(record)
+            rows = np.memmap(file, np.float32, "r", shape=(len(digests), 1, width))
+            self.found |= dict(zip(digests, rows, strict=True))
+
+    def split(self, images: Tensor) -> tuple[Tensor, list[FloatRow]]:
+        """Numbers of the images that are new, and the embeddings of the others."""
+        pixels = images.cpu().numpy()
+        digests = [blake2b(one.tobytes(), digest_size=16).digest() for one in pixels]
+        self.digests += digests
+        new = [i for i, digest in enumerate(digests) if digest not in self.found]
+        return torch.tensor(new, dtype=torch.long), [
+            self.found[digest] for digest in digests if digest in self.found
+        ]
+
+    def note(self, file: Path, digests: list[bytes]) -> None:
+        """Which images the file is of."""
+        content = b"".join([self.maker, *digests])
+        write_whole(file.with_suffix(".rows"), lambda out: out.write(content))
+
+
+@torch.inference_mode()
+def _embeddings(
+    domain: Domain,
+    backbone: Backbone,
+    augmented: tuple[View, ...],
+    config: RunConfig,
+    progress: Progress,
+    earlier: EmbeddingCache,
+) -> Iterator[Tensor]:
+    """Blocks of rows (n, 1 + views, D), in order."""
+    low, backbone.dtype = backbone.dtype, None
+    for block, index in enumerate(torch.split(torch.arange(len(domain)), _CHUNK)):
+        images = domain.images(index)
+        new, known = earlier.split(images)
+        rows = torch.empty(len(index), 1 + config.frozen_views, backbone.out_features)
+        if known:
+            is_known = torch.ones(len(index), dtype=torch.bool).index_fill(0, new, False)
+            rows[is_known] = torch.from_numpy(np.stack(known))
+        for number in range((1 + config.frozen_views) * bool(len(new))):
+            draws = generator(
+                0, "embedding", number, block
+            )  # whatever the seed: they are made once
+            view = augmented[(number - 1) % len(augmented)] if number else EVAL_VIEW
+            shown = make_view(view, images[send(new, images.device)], config.image_size, draws)
+            rows[new, number] = backbone(shown).cpu()
+        yield rows
+        progress(int(index[-1]) + 1, len(domain))
+    backbone.dtype = low
+
+
+def _keep_parts(blocks: Iterator[Tensor], earlier: EmbeddingCache, file: Path) -> Iterator[Tensor]:
+    """Hands the blocks on; every few of them are a file of their own, too."""
+    first = 0
+    while some := list(itertools.islice(blocks, _PART)):
+        yield from some
+        part = file.with_stem(f"{file.stem}-{first}")
+        write_whole(part, partial(_write, blocks=iter(some)))
+        earlier.note(part, earlier.digests[first:])
+        first = len(earlier.digests)
+
+
+def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:
+    for block in blocks:
+        out.write(block.contiguous().numpy().tobytes())
+    out.flush()
+    os.fsync(out.fileno())
+
+
+def _maker(backbone: Backbone, augmented: tuple[View, ...], config: RunConfig) -> bytes:
+    """A name for all that embeddings follow from but the images."""
+    said = (augmented, config.frozen_views, config.image_size, backbone.spec)
+    key = blake2b(repr(said).encode(), digest_size=16)
+    for tensor in backbone.state_dict().values():
+        key.update(tensor.cpu().numpy().tobytes())
+    return key.digest()
+
+
+def _key(domain: Domain, maker: bytes) -> str:
+    """A name for the embeddings; the pixels are hashed only where nobody knows what they are of."""
+    key = blake2b(repr((maker, domain.pixels.key)).encode(), digest_size=16)
+    if domain.pixels.key is None:
+        for index in torch.split(torch.arange(len(domain)), _CHUNK):
+            key.update(domain.pixels.get(index).cpu().numpy().tobytes())
+    return key.hexdigest()

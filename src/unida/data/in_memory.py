@@ -1,0 +1,245 @@
+"""What a caller hands over from Python: files, images in memory, rows of a data set, embeddings.
+
+Nothing is copied or decoded before it is asked for: an image that is not in a file is an `Opener`.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from unida.config import RunConfig
+from unida.data.decode import BadImageError, Pixels, to_square
+from unida.data.domain import Domain, load_domains, on_device
+from unida.data.pixels import ArrayStore, PixelStore, Progress
+from unida.data.samples import Samples, Skipped
+from unida.errors import UserError, require
+from unida.utils.parallel import in_order
+
+Opener = Callable[[], Image.Image]
+"""Gives an image when it is called."""
+
+InputKind = Literal["place", "dataset", "images", "embeddings"]
+
+
+@dataclass(frozen=True)
+class InMemory:
+    """Images of one domain, wherever they are.
+
+    Attributes:
+        samples: the path of an image that is in no file is its number.
+        content: one opener an image; embeddings (N, views, D), the plain view first; or None for
+            the files at the paths.
+    """
+
+    samples: Samples
+    content: Sequence[Opener] | Tensor | None = None
+
+    @property
+    def items(self) -> Sequence[Path] | Sequence[Opener] | Tensor:
+        """What a model can be shown."""
+        return self.samples.paths if self.content is None else self.content
+
+
+def kind_of(images: Any) -> InputKind:
+    """What was handed over; what is nothing else is taken for embeddings, a row an image."""
+    if isinstance(images, str | Path):
+        return "place"
+    if isinstance(images, dict):  # as a Hugging Face `DatasetDict` is
+        names = ", ".join(map(str, images))
+        raise UserError(f"These are several sets of images ({names}): hand over one of them.")
+    if hasattr(images, "column_names") and hasattr(images, "features"):
+        require(hasattr(images, "__len__"), "a data set", type(images).__name__, "one in memory")
+        return "dataset"
+    if isinstance(images, list | tuple):
+        return "images" if images and _is_image(images[0]) else "embeddings"
+    dimensions, dtype = getattr(images, "ndim", 2), getattr(images, "dtype", None)
+    if dimensions == 1 and len(images) and _is_image(next(iter(images))):
+        return "images"
+    if dimensions > 2 and str(dtype) not in ("uint8", "torch.uint8"):
+        raise UserError(f"Images in an array are {dtype}; allowed: uint8, from 0 to 255.")
+    if dimensions == 3 and images.shape[-1] in (3, 4):
+        raise UserError(f"An array of shape {tuple(images.shape)} is one image: hand over x[None].")
+    return "images" if dimensions > 2 else "embeddings"
+
+
+def _is_image(item: Any) -> bool:
+    pixels = isinstance(item, np.ndarray) and item.ndim in (2, 3)
+    return pixels or isinstance(item, str | Path | Image.Image)
+
+
+def wrap_images(images: Any) -> InMemory:
+    """A sequence of paths, PIL images or arrays, or an array of images of one size."""
+    items = list(images.numpy(force=True) if isinstance(images, Tensor) else images)
+    if all(isinstance(item, str | Path) for item in items):
+        return InMemory(Samples(tuple(map(Path, items))))
+    return wrap_openers([_opener(item) for item in items])
+
+
+def wrap_openers(openers: Sequence[Opener]) -> InMemory:
+    return InMemory(_numbered(len(openers)), openers)
+
+
+def wrap_embeddings(rows: npt.NDArray[Any]) -> InMemory:
+    """One embedding of each image, (N, D): training sees it in the place of every view."""
+    array = np.require(rows[:, None], np.float32, ("C", "W"))  # as torch wants it
+    return InMemory(_numbered(len(rows)), torch.from_numpy(array))
+
+
+def wrap_array(array: npt.NDArray[Any]) -> InMemory:
+    """Images, paths or embeddings in an array."""
+    return wrap_embeddings(array) if kind_of(array) == "embeddings" else wrap_images(array)
+
+
+def wrap_dataset(dataset: Any, column: str | None) -> InMemory:
+    """The images of a Hugging Face `datasets.Dataset`, in the column of that name.
+
+    Args:
+        dataset: its rows are decoded when they are looked at.
+        column: by default the one that holds images.
+    """
+    name = column or _column_of_type(dataset, "image_column", "Image")
+    require(name in dataset.column_names, "image_column", name, ", ".join(dataset.column_names))
+    rows = dataset.select_columns([name])
+    return wrap_openers([partial(_open_row, rows, i, name) for i in range(len(rows))])
+
+
+def labels_of(dataset: Any, column: str | None) -> npt.NDArray[Any]:
+    """The labels of a Hugging Face `datasets.Dataset`; numbers that stand for names become these.
+
+    Args:
+        dataset: with a column of labels.
+        column: by default the one of type `ClassLabel`.
+    """
+    name = column or _column_of_type(dataset, "label_column", "ClassLabel")
+    require(name in dataset.column_names, "label_column", name, ", ".join(dataset.column_names))
+    labels = np.asarray(dataset[name][:])
+    names = getattr(dataset.features[name], "names", None)
+    return np.array(names)[labels] if names else labels
+
+
+def load_in_memory(
+    config: RunConfig,
+    device: torch.device,
+    handed: dict[str, InMemory],
+    progress: Callable[[str], Progress],
+) -> dict[str, Domain]:
+    """The domains, as `load_domains` makes them of files."""
+    files = {name: one.samples for name, one in handed.items() if one.content is None}
+    domains = load_domains(config, device, files, progress)
+    for name, one in handed.items():
+        if isinstance(one.content, Tensor):
+            domains[name] = Domain(one.samples, on_device(ArrayStore(one.content), device), device)
+        elif one.content is not None:
+            samples, pixels = _load_opened(one.samples, one.content, config, progress(name))
+            domains[name] = Domain(samples, pixels, device)
+    return domains
+
+
+def decode_opened(opener: Opener, size: int) -> Pixels:
+    """The same as `decode_file`."""
+    try:
+        return to_square(opener(), size)
+    except BadImageError:
+        raise
+    except UnidentifiedImageError:
+        raise BadImageError("not an image") from None
+    except Exception as error:  # whoever decodes it may raise anything
+        raise BadImageError(f"broken: {str(error) or type(error).__name__}") from None
+
+
+class OpenedStore:
+    """Pixels opened anew for every batch; for images that do not fit into memory."""
+
+    key: str | None = None
+
+    def __init__(self, openers: Sequence[Opener], size: int) -> None:
+        self.openers, self.size = openers, size
+
+    def __len__(self) -> int:
+        return len(self.openers)
+
+    def get(self, index: Tensor) -> Tensor:
+        wanted = (self.openers[i] for i in index.tolist())
+        pixels = in_order(lambda opener: decode_opened(opener, self.size), wanted)
+        return torch.from_numpy(np.stack(list(pixels)))
+
+
+def _load_opened(
+    samples: Samples, openers: Sequence[Opener], config: RunConfig, progress: Progress
+) -> tuple[Samples, PixelStore]:
+    """Opens every image once; keeps the pixels if they fit, and leaves bad images out."""
+    size = config.pixel_size
+    kept = len(openers) * 3 * size * size <= config.memory_gb * 2**30
+    pixels: list[Pixels] = []
+    bad: dict[int, str] = {}
+    for i, result in enumerate(in_order(lambda opener: _try(opener, size), openers)):
+        if isinstance(result, str):
+            bad[i] = result
+        elif kept:
+            pixels.append(result)
+        progress(i + 1, len(openers))
+    good = np.delete(np.arange(len(openers)), list(bad))
+    if not len(good):
+        raise UserError(f"None of the {len(openers)} images can be used: {bad.get(0, 'no image')}.")
+    skipped = [Skipped(samples.paths[i], reason) for i, reason in bad.items()]
+    samples = samples.keep(good, skipped) if bad else samples
+    if kept:
+        return samples, ArrayStore(torch.from_numpy(np.stack(pixels)))
+    return samples, OpenedStore([openers[i] for i in good.tolist()], size)
+
+
+def _try(opener: Opener, size: int) -> Pixels | str:
+    try:
+        return decode_opened(opener, size)
+    except BadImageError as error:
+        return str(error)
+
+
+def _opener(item: Any) -> Opener:
+    if isinstance(item, Image.Image):
+        return lambda: item
+    if isinstance(item, str | Path):
+        return partial(Image.open, item)
+    if isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim in (2, 3):
+        return partial(_from_pixels, item)
+    raise UserError(
+        f"An image is {type(item).__name__} {getattr(item, 'shape', '')}; allowed: a path, a PIL "
+        "image, or uint8 of shape (H, W), (H, W, 3) or (3, H, W)."
+    )
+
+
+def _from_pixels(pixels: Pixels) -> Image.Image:
+    if pixels.ndim == 3 and pixels.shape[-1] not in (1, 3, 4):
+        pixels = pixels.transpose(1, 2, 0)
+    if pixels.ndim == 3 and pixels.shape[-1] == 1:
+        pixels = pixels[..., 0]
+    return Image.fromarray(np.ascontiguousarray(pixels))
+
+
+def _open_row(rows: Any, i: int, column: str) -> Image.Image:
+    image = rows[i][column]
+    if not isinstance(image, Image.Image):
+        raise BadImageError(f"column {column!r} holds no image, but {type(image).__name__}")
+    return image
+
+
+def _column_of_type(dataset: Any, field: str, kind: str) -> str:
+    """The one column whose feature is of that type."""
+    found = [name for name, f in dataset.features.items() if type(f).__name__ == kind]
+    columns = ", ".join(dataset.column_names)
+    require(
+        len(found) == 1, field, None, f"a column, for {len(found)} are of type {kind} ({columns})"
+    )
+    return str(found[0])
+
+
+def _numbered(n: int) -> Samples:
+    return Samples(tuple(Path(str(i)) for i in range(n)))

@@ -1,1 +1,0 @@
-"""Novel categories: what is there among the images that a model called unknown."""

@@ -1,0 +1,179 @@
+"""A trained model against labelled images: how good is it, under every reject rule."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from unida.data.samples import Skipped, read_labelled
+from unida.decision.calibration import confidence, expected_error, reliability
+from unida.decision.rejection import Rule
+from unida.errors import UserError
+from unida.evaluation.metrics import Score, auroc, confusion, h3, novel_nmi, oscr, recalls, score
+from unida.model import Model
+from unida.types import UNKNOWN, IntArray, Scored
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Scores of one model on one labelled set.
+
+    Attributes:
+        scores: by the name of the reject rule asked for.
+        labels: true classes, `len(model.classes)` for unknown.
+        scored: what the model said.
+        skipped: images left out.
+        true_classes: names of the true classes, those of unknown images too.
+    """
+
+    scores: dict[str, Score]
+    labels: IntArray
+    scored: Scored
+    skipped: list[Skipped]
+    true_classes: npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What a model can tell apart, whatever the threshold; NaN where undefined.
+
+    Attributes:
+        auroc: of the unknown score (`unida.evaluation.metrics.auroc`).
+        oscr: of class and unknown score together (`unida.evaluation.metrics.oscr`).
+        nmi: of the unknown images' features (`unida.evaluation.metrics.novel_nmi`).
+        closed: share of known images whose most likely class is right.
+    """
+
+    auroc: float
+    oscr: float
+    nmi: float
+    closed: float
+
+
+def evaluate(model: Model, place: str | Path) -> Evaluation:
+    """Scores a model on images in class folders; a class the model does not know is unknown."""
+    samples = read_labelled(place)
+    assert samples.labels is not None
+    if not set(samples.classes) & set(model.classes):
+        raise UserError(
+            f"No class folder of {place} is a known class ({', '.join(model.classes)})."
+        )
+    _refuse_near_misses(samples.classes, model.classes, place)
+    skipped = list(samples.skipped)
+    paths, scored = model.score(samples.paths, skipped)
+    truth = dict(zip(samples.paths, samples.labels, strict=True))
+    names = np.array(samples.classes)[[truth[path] for path in paths if path is not None]]
+    return compare(scored, names, model.classes, model.rules, skipped)
+
+
+def _refuse_near_misses(given: Sequence[str], known: Sequence[str], place: str | Path) -> None:
+    """A class folder that is spelt a little otherwise would count as unknown, without a word."""
+    folded = {name.strip().casefold(): name for name in known}
+    near = [name for name in given if folded.get(name.strip().casefold(), name) != name]
+    if near:
+        right = folded[near[0].strip().casefold()]
+        raise UserError(f"{place} has the class {near[0]!r}, and the model {right!r}: rename it.")
+
+
+def compare(
+    scored: Scored,
+    true_classes: npt.NDArray[np.str_],
+    classes: Sequence[str],
+    rules: Mapping[str, Rule],
+    skipped: Iterable[Skipped] = (),
+) -> Evaluation:
+    """What a model said against the truth, under every rule.
+
+    Args:
+        scored: what it said.
+        true_classes: names, those of unknown images too.
+        classes: the known classes.
+        rules: by the name asked for.
+        skipped: images left out.
+    """
+    number = {name: k for k, name in enumerate(classes)}
+    labels = np.array([number.get(name, len(number)) for name in true_classes], dtype=np.int64)
+    scores = {name: score_rule(scored, rule, labels) for name, rule in rules.items()}
+    return Evaluation(scores, labels, scored, list(skipped), true_classes)
+
+
+def score_rule(scored: Scored, rule: Rule, labels: IntArray) -> Score:
+    """The score under one rule."""
+    return score(labels, predicted_labels(scored, rule), unknown=scored.probs.shape[1])
+
+
+def rank(assessment: Evaluation, seed: int = 0) -> Ranking:
+    """The numbers no threshold has a say in; apart from `assess`, as clustering takes a while."""
+    scored, labels = assessment.scored, assessment.labels
+    unknown, best = scored.probs.shape[1], scored.probs.argmax(1)
+    novel = labels == unknown
+    right = (best == labels)[~novel]
+    return Ranking(
+        auroc=auroc(labels, scored.unknown_score, unknown),
+        oscr=oscr(labels, best, scored.unknown_score, unknown),
+        nmi=novel_nmi(scored.features, assessment.true_classes, seed, np.flatnonzero(novel)),
+        closed=float(right.mean()) if right.size else math.nan,
+    )
+
+
+def calibration_errors(assessment: Evaluation, temperature: float) -> dict[str, float]:
+    """Expected calibration error on the known images: as the method says it, and calibrated."""
+    known = assessment.labels < assessment.scored.probs.shape[1]
+    probs = assessment.scored.probs[known]
+    right = probs.argmax(1) == assessment.labels[known]
+    return {
+        f"ece_{when}": expected_error(reliability(confidence(probs, t), right))
+        for when, t in (("before", 1.0), ("after", temperature))
+    }
+
+
+def to_json(assessment: Evaluation, model: Model, place: str | Path) -> str:
+    """The assessment for a file; an undefined number is null."""
+    ranking = rank(assessment)
+    content = {
+        "labels": str(place),
+        "images": len(assessment.labels),
+        "classes": [*model.classes, UNKNOWN],
+        "ranking": defined(dataclasses.asdict(ranking)),
+        "calibration": defined(calibration_errors(assessment, model.temperature)),
+        "rules": {
+            name: {
+                "rule": dataclasses.asdict(model.rules[name]),
+                "scores": all_scores(result, ranking),
+                **_by_class(assessment, model.rules[name], (*model.classes, UNKNOWN)),
+            }
+            for name, result in assessment.scores.items()
+        },
+    }
+    return json.dumps(content, indent=2) + "\n"
+
+
+def all_scores(result: Score, ranking: Ranking) -> dict[str, float | None]:
+    """The scores under a rule by name, H3 among them; an undefined one is None."""
+    three = h3(result.known, result.unknown, ranking.nmi)
+    return defined(dataclasses.asdict(result) | {"h3": three})
+
+
+def _by_class(assessment: Evaluation, rule: Rule, names: tuple[str, ...]) -> dict[str, object]:
+    """Recalls by class, and counts: rows are true classes, columns predictions, as in `classes`."""
+    labels, verdicts = assessment.labels, predicted_labels(assessment.scored, rule)
+    return {
+        "recalls": {names[k]: recall for k, recall in recalls(labels, verdicts).items()},
+        "confusion": confusion(labels, verdicts, len(names) - 1).tolist(),
+    }
+
+
+def predicted_labels(scored: Scored, rule: Rule) -> IntArray:
+    """Number of the known class of each image, or the number of known classes for unknown."""
+    verdicts: IntArray = scored.probs.argmax(1)
+    verdicts[rule.is_unknown(scored.unknown_score)] = scored.probs.shape[1]
+    return verdicts
+
+
+def defined(numbers: dict[str, float]) -> dict[str, float | None]:
+    return {name: None if math.isnan(value) else value for name, value in numbers.items()}

@@ -1,0 +1,213 @@
+"""The main job: two sets of images in, a trained model and a verdict on every target image out."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from unida.conclusion import conclude, say_concerns
+from unida.config import RunConfig, from_mapping, parse_settings, to_settings
+from unida.data.domain import Domain, load_domains
+from unida.data.duplicates import duplicate_share
+from unida.data.embeddings import embed
+from unida.data.holdout import hold_out
+from unida.data.samples import Samples, read_source, read_unlabelled
+from unida.decision.ensemble import backbones, check_ensemble, make_ensemble
+from unida.decision.rejection import check_rule
+from unida.errors import UserError, require, shorten
+from unida.evaluation.diagnostics import Data, Diagnostic, count_images, diagnose
+from unida.methods import METHODS, Method
+from unida.model import Model, load
+from unida.models.backbones.base import FROM_SCRATCH, Backbone, build_backbone
+from unida.report.build import report_if_possible
+from unida.training.loop import Batches, CheckpointCallback, train
+from unida.training.run_folder import RunFolder
+from unida.types import Sizes
+from unida.utils import distributed
+from unida.utils.console import display, say
+from unida.utils.devices import pick_device, pick_dtype
+from unida.utils.rng import derive_seed
+
+_PLACES = ("source", "target", "out")
+
+
+def adapt(
+    source: str | Path,
+    target: str | Path,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    settings: Mapping[str, object] | None = None,
+    **options: Any,
+) -> Model:
+    """Trains on labelled source and unlabelled target images; the run lies in `out`.
+
+    Args:
+        source: folder with one sub-folder a class, list file or CSV.
+        target: any folder of images, list file or CSV; labels are not looked at.
+        out: folder of the run.
+        resume: go on with the unfinished run in `out`.
+        settings: of the method, such as `{"beta": 0.5}`.
+        **options: any other field of `RunConfig`: `method`, `backbone`, `steps`, `batch`, …
+
+    Returns:
+        The trained model, ready to predict.
+    """
+    values = {"source": str(source), "target": str(target), "out": str(out), **options}
+    config = from_mapping(RunConfig, values, "a run")
+    return run_adaptation(
+        dataclasses.replace(config, settings=to_settings(settings or {})), resume=resume
+    )
+
+
+def run_adaptation(
+    config: RunConfig, resume: bool = False, watch: CheckpointCallback | None = None
+) -> Model:
+    """The same for a complete configuration; `watch` sees the method at every checkpoint."""
+    config = checked(config)
+    run = RunFolder(config.out)
+    if resume and run.done.exists():
+        say(f"{run.path} is finished already.")
+        return load(run.path, config.device)
+    device = pick_device(config.device)
+    distributed.setup(device)
+    if distributed.is_main_process():
+        run.refuse_if_taken(config, resume)
+    samples = {"source": read_source(config.source), "target": read_unlabelled(config.target)}
+    backbone = make_backbone(config)  # before the images: a missing file is found at once
+    with display() as progress, distributed.main_process_first():
+        domains = load_domains(config, device, samples, progress.decoding)
+    model = adapt_domains(config, domains["source"], domains["target"], backbone, watch)
+    if config.report:
+        report_if_possible(run)
+    return model
+
+
+def adapt_domains(
+    config: RunConfig,
+    source: Domain,
+    target: Domain,
+    backbone: Backbone,
+    watch: CheckpointCallback | None = None,
+) -> Model:
+    """The same for domains that are loaded, from files or from memory.
+
+    Args:
+        config: its names checked; what it says of source and target is noted, not looked at.
+        source: labelled.
+        target: its labels, if any, are not looked at.
+        backbone: with the weights to start from; one of `given_features` goes with embeddings.
+        watch: sees the method at every checkpoint.
+    """
+    run, device = RunFolder(config.out), source.device
+    watchable = watch is None or config.members == 1
+    require(watchable, "members", config.members, "1 where every checkpoint is scored")
+    skipped = [*source.samples.skipped, *target.samples.skipped]
+    _check_classes(source.samples)
+    kept, held = hold_out(source.samples, config.holdout, config.seed)
+    members = _build_members(config, backbone, source.part(kept), target)
+    method = members[0]
+    with display() as progress:
+        if config.frozen and not backbone.is_precomputed:
+            with distributed.main_process_first():
+                said = progress.embedding
+                source = embed(source, backbone, method.source_views, config, said("source"))
+                target = embed(target, backbone, method.target_views, config, said("target"))
+        learned, held_out = source.part(kept), source.part(held)
+        numbers = range(config.members)
+        batches = [Batches(learned, target, _of_member(config, number)) for number in numbers]
+        run.begin(config, {"method": dataclasses.asdict(method.config)})
+        run.write_skipped(skipped)
+        continued = Path(config.source) == run.source  # target images were added to the source
+        concerns = _look_at_data(source.samples, target.samples, continued)
+        if not run.state.exists():  # a run that is resumed was warned of when it began
+            say_concerns(concerns)
+            if device.type == "cpu" and not config.frozen and config.backbone != "small_cnn":
+                say("Warning: on a CPU a whole network takes seconds a step; --frozen is faster.")
+        for number, one in enumerate(members):
+            own, place = batches[number], run.member(number)
+            place.path.mkdir(exist_ok=True)
+            which = f" {number + 1}/{len(members)}" if len(members) > 1 else ""
+            report = progress.training(config.method + which, config.steps)
+            one.backbone.dtype = pick_dtype(config.precision, device)
+            train(one, own, own.config, device, place, report, watch)
+    if skipped:
+        say(f"{len(skipped)} files were left out; {run.skipped} says why.")
+    method = make_ensemble(members, backbone).to(device)
+    return conclude(method, learned, held_out, target, config, concerns)
+
+
+def checked(config: RunConfig) -> RunConfig:
+    """The configuration with names that exist and absolute paths, to be resumed from anywhere."""
+    for name in _PLACES:
+        require(bool(getattr(config, name)), name, "", "a path")
+    check_names(config)
+    places = {name: os.path.abspath(getattr(config, name)) for name in _PLACES}
+    if config.weights not in (None, FROM_SCRATCH):
+        places["weights"] = os.path.abspath(config.weights)
+    if config.cache_dir:
+        places["cache_dir"] = os.path.abspath(config.cache_dir)
+    return dataclasses.replace(config, **places)
+
+
+def check_names(config: RunConfig) -> None:
+    """Method, settings and reject rule are there."""
+    require(config.method in METHODS, "method", config.method, ", ".join(METHODS))
+    check_rule(config.reject)
+    parse_settings(METHODS[config.method].Config, config.settings, config.method)
+
+
+def make_backbone(config: RunConfig) -> Backbone:
+    """The initial weights follow from the seed alone."""
+    torch.manual_seed(derive_seed(config.seed, "backbone"))
+    return build_backbone(config.backbone, config.weights)
+
+
+def _build_members(
+    config: RunConfig, backbone: Backbone, source: Domain, target: Domain
+) -> list[Method]:
+    """The models to be trained; most often one."""
+    places = backbones(backbone, config.members, config.frozen or backbone.is_precomputed)
+    members = []
+    for number, place in enumerate(places):
+        one = _build_method(_of_member(config, number), place, source, target)
+        check_ensemble(one, place, config.members, config.method)
+        members.append(one)
+    return members
+
+
+def _of_member(config: RunConfig, number: int) -> RunConfig:
+    """The first one is what a run of its own would be."""
+    seed = derive_seed(config.seed, "member", number) if number else config.seed
+    return dataclasses.replace(config, seed=seed)
+
+
+def _build_method(config: RunConfig, backbone: Backbone, source: Domain, target: Domain) -> Method:
+    cls = METHODS[config.method]
+    settings: Any = parse_settings(cls.Config, config.settings, config.method)
+    n_classes = len(source.samples.classes)
+    sizes = Sizes(n_classes, len(source), len(target), config.batch, config.steps, config.frozen)
+    torch.manual_seed(derive_seed(config.seed, "heads"))
+    return cls(settings, backbone, sizes)
+
+
+def _check_classes(source: Samples) -> None:
+    """A class all of whose images are bad cannot be learned; one image is learned, with a word."""
+    counts = count_images(source)
+    lost, single = ([source.classes[k] for k in np.flatnonzero(counts == n)] for n in (0, 1))
+    if lost:
+        raise UserError(f"No image of class {shorten(lost)} can be read: mend or remove the class.")
+    if single:
+        say(f"Warning: one image only for class {shorten(single)}; more would help.")
+
+
+def _look_at_data(source: Samples, target: Samples, continued: bool) -> list[Diagnostic]:
+    """What looks wrong with the images, before time is spent on them."""
+    if not distributed.is_main_process():
+        return []
+    twins = 0.0 if continued else duplicate_share(source.paths, target.paths)
+    return diagnose(Data(source.classes, count_images(source), len(target), twins))

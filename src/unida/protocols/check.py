@@ -1,0 +1,242 @@
+"""`unida data check`: are all images of a benchmark there, and as many as there should be?"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from unida.errors import UserError, shorten
+from unida.protocols.schema import Images, Protocol, count_images
+from unida.protocols.tasks import load_protocol, split_of
+from unida.protocols.trees import DomainImages, find_images
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """Checks the folders and image counts of a benchmark, and says what is missing.
+
+    Example: unida data check office-home --root data/office-home --setting unda
+    """
+
+    name: Annotated[str, tyro.conf.Positional]
+    """digits, domainnet, office-31, office-home, visda, or the path of a .toml file."""
+    root: Path
+    """Folder of the data set, with its domains as folders."""
+    setting: str | None = None
+    """Look only at the classes this setting needs, such as unda or oda; by default at all."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """Images of a class: how many there are, and how many there should be if that is known."""
+
+    found: int
+    expected: int | None
+
+
+@dataclass(frozen=True)
+class DomainReport:
+    """What was found of one domain.
+
+    Attributes:
+        domain: its name.
+        place: folder below the root, or list file; None where it was not found.
+        classes: by class that is needed, in order.
+        expected: images of all these classes, if that is known.
+        roles: images as source, as target and unknown, where a setting was given.
+        roles_expected: how many these should be.
+    """
+
+    domain: str
+    place: str | None
+    classes: dict[str, Count]
+    expected: int | None
+    roles: Images | None = None
+    roles_expected: Images = field(default_factory=Images)
+
+    @property
+    def images(self) -> int:
+        return sum(count.found for count in self.classes.values())
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What was found of a data set.
+
+    Attributes:
+        title: of the data set, with the setting if one was given.
+        domains: in the protocol's order.
+        problems: one sentence each; empty where all is well.
+        notes: what was seen and does no harm.
+    """
+
+    title: str
+    domains: tuple[DomainReport, ...]
+    problems: list[str]
+    notes: list[str]
+
+    def table(self) -> Table:
+        """Found and expected, a row a domain."""
+        table = Table(title=_printable(f"{self.title} (✓ is complete)"))
+        by_setting = any(report.roles for report in self.domains)
+        roles = ("as source", "as target", "unknown") if by_setting else ()
+        for name in ("domain", "folder", "classes", "images", *roles):
+            table.add_column(name, justify="left" if name in ("domain", "folder") else "right")
+        for report in self.domains:
+            table.add_row(*map(_printable, _cells(report, by_setting)))
+        return table
+
+
+def run_data_check(given: DataCheck) -> None:
+    """Prints what was found; something missing is an error."""
+    report = check(load_protocol(given.name), given.root, given.setting)
+    console = Console()
+    console.print(report.table())
+    for sentence in (*report.notes, *report.problems):
+        console.print(_printable(sentence), soft_wrap=True)
+    if report.problems:
+        n = len(report.problems)
+        counted = "one problem" if n == 1 else f"{n} problems"
+        raise UserError(f"{report.title} below {given.root} has {counted}, listed above.")
+
+
+def check(protocol: Protocol, root: str | Path, setting: str | None = None) -> CheckReport:
+    """Looks for all images of a protocol, or those of one setting."""
+    root = Path(root)
+    if not root.is_dir():
+        raise UserError(f"{root} is no folder: name the one that has the domains in it.")
+    if setting is not None:
+        split_of(protocol, setting)  # refuses a setting that is none
+    problems: list[str] = []
+    notes: list[str] = []
+    reports = tuple(
+        _check_domain(protocol, domain, root, setting, problems, notes)
+        for domain in protocol.domains
+    )
+    title = protocol.title + (f", {setting}" if setting else "")
+    return CheckReport(title, reports, problems, notes)
+
+
+def _check_domain(
+    protocol: Protocol,
+    domain: str,
+    root: Path,
+    setting: str | None,
+    problems: list[str],
+    notes: list[str],
+) -> DomainReport:
+    needed = _needed(protocol, domain, setting)
+    expected = protocol.counts.get(domain, {})
+    there = _found(protocol, domain, root, problems)
+    found = {name: len(paths) for name, paths in there.images.items()} if there else {}
+    report = DomainReport(
+        domain,
+        _below(root, there.place) if there else None,
+        {name: Count(found.get(name, 0), expected.get(name)) for name in needed},
+        _expected_total(protocol, domain, needed),
+        count_images(found, protocol.splits[setting]) if setting else None,
+        protocol.expected(setting, domain) if setting else Images(),
+    )
+    if there:
+        problems += _problems(protocol, report)
+    if there and there.strangers:
+        notes.append(f"{domain} has folders that are no class: {shorten(list(there.strangers))}.")
+    return report
+
+
+def _found(protocol: Protocol, domain: str, root: Path, problems: list[str]) -> DomainImages | None:
+    try:
+        return find_images(protocol, domain, root)
+    except UserError as error:
+        problems.append(str(error))
+        return None
+
+
+def _below(root: Path, place: Path) -> str:
+    return str(place.relative_to(root) if place.is_relative_to(root) else place)
+
+
+def _needed(protocol: Protocol, domain: str, setting: str | None) -> tuple[str, ...]:
+    """Classes the domain must have: as source, as target, or as both in some task."""
+    if setting is None:
+        return protocol.classes
+    split = protocol.splits[setting]
+    needed: set[str] = set()
+    for source, target in protocol.tasks:
+        needed |= set(split.source) if source == domain else set()
+        needed |= set(split.target) if target == domain else set()
+    return tuple(name for name in protocol.classes if name in needed)
+
+
+def _expected_total(protocol: Protocol, domain: str, needed: tuple[str, ...]) -> int | None:
+    if domain in protocol.counts:
+        return sum(protocol.counts[domain][name] for name in needed)
+    return protocol.totals.get(domain) if needed == protocol.classes else None
+
+
+def _problems(protocol: Protocol, report: DomainReport) -> list[str]:
+    missing = [name for name, count in report.classes.items() if not count.found]
+    if missing:
+        return [f"{report.domain} has no image of {len(missing)} of {len(report.classes)} classes: "
+                f"{shorten(missing)}."]  # fmt: skip
+    odd = [
+        f"{name} {count.found:,} instead of {count.expected:,}"
+        for name, count in report.classes.items()
+        if count.expected is not None and count.found != count.expected
+    ]
+    if odd:
+        return [f"{report.domain} has other image counts than expected: {shorten(odd)}."]
+    if report.expected is not None and report.images != report.expected:
+        return [f"{report.domain} has {report.images:,} images instead of {report.expected:,}"
+                f"{_version(protocol, report)}."]  # fmt: skip
+    return [
+        f"{report.domain} has {found:,} images {role} instead of {expected:,}."
+        for role, found, expected in _roles(report)
+        if found is not None and expected is not None and found != expected
+    ]
+
+
+def _version(protocol: Protocol, report: DomainReport) -> str:
+    """Whether the count is that of another release."""
+    names = [
+        name
+        for name, totals in protocol.versions.items()
+        if totals.get(report.domain) == report.images
+    ]
+    return f"; that is the {names[0]} release" if names else ""
+
+
+def _roles(report: DomainReport) -> list[tuple[str, int | None, int | None]]:
+    found, expected = report.roles or Images(), report.roles_expected
+    return [
+        ("as source", found.source, expected.source),
+        ("as target", found.target, expected.target),
+        ("unknown", found.unknown, expected.unknown),
+    ]
+
+
+def _cells(report: DomainReport, by_setting: bool) -> list[str]:
+    there = sum(count.found > 0 for count in report.classes.values())
+    cells = [
+        report.domain,
+        "missing" if report.place is None else report.place,
+        _ratio(there, len(report.classes)),
+        _ratio(report.images, report.expected),
+    ]
+    roles = [_ratio(found or 0, expected) for _, found, expected in _roles(report)]
+    return cells + (roles if by_setting else [])
+
+
+def _ratio(found: int, expected: int | None) -> str:
+    if expected is None:
+        return f"{found:,}"
+    return f"{found:,} ✓" if found == expected else f"{found:,} of {expected:,}"
+
+
+def _printable(text: str) -> Text:
+    """Text as it is, brackets too; what no terminal should be sent is a question mark."""
+    return Text("".join(sign if sign.isprintable() else "?" for sign in text))

@@ -1,0 +1,109 @@
+"""The folders of a data set as people have them, and the images in them by class."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from unida.data.lists import read_list
+from unida.data.samples import Samples, read_labelled
+from unida.errors import UserError, shorten
+from unida.protocols.names import Spellings, key_of
+from unida.protocols.schema import Protocol
+
+PACKED = frozenset({".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar"})
+
+
+@dataclass(frozen=True)
+class DomainImages:
+    """What was found of one domain.
+
+    Attributes:
+        place: its folder, or the list file it was read from.
+        images: by class of the protocol.
+        strangers: class folders that no class of the protocol is called.
+    """
+
+    place: Path
+    images: dict[str, tuple[Path, ...]]
+    strangers: tuple[str, ...]
+
+
+def find_images(protocol: Protocol, domain: str, root: Path) -> DomainImages:
+    """The images of a domain below `root`, by class."""
+    if domain in protocol.files:
+        place = protocol.files[domain]
+        samples = read_list(place, root, domain)
+    else:
+        place = find_folder(protocol, domain, root)
+        samples = read_labelled(place)
+    classes = Spellings(dict.fromkeys(protocol.classes, ()))
+    owner = {name: classes.find(name) for name in samples.classes}
+    _refuse_two_folders(owner, place)
+    groups = _by_class(samples)
+    images = {c: groups[name] for name, c in owner.items() if c is not None}
+    strangers = tuple(name for name, c in owner.items() if c is None)
+    return DomainImages(place, images, strangers)
+
+
+def find_folder(protocol: Protocol, domain: str, root: Path) -> Path:
+    """The folder that holds a domain's class folders, under any of the domain's names."""
+    names = protocol.domain_names
+    found = [folder for folder in _folders(root) if names.find(folder.name) == domain]
+    if not found:
+        raise UserError(_nothing_found(protocol, domain, root))
+    if len(found) > 1:
+        several = ", ".join(folder.name for folder in found)
+        raise UserError(f"{root} has {len(found)} folders for {domain} ({several}): remove one.")
+    return _step_into_images(found[0], protocol)
+
+
+def _step_into_images(folder: Path, protocol: Protocol) -> Path:
+    """Office-31 is published with `images` between a domain and its classes."""
+    classes = Spellings(dict.fromkeys(protocol.classes, ()))
+    inside = _folders(folder)
+    inner = [f for f in inside if key_of(f.name) == "images"]
+    has_classes = any(classes.find(f.name) for f in inside)
+    return inner[0] if len(inner) == 1 and not has_classes else folder
+
+
+def _nothing_found(protocol: Protocol, domain: str, root: Path) -> str:
+    """What to say, with the two usual causes looked for."""
+    names = protocol.domain_names
+    looked_for = " or ".join((domain, *protocol.folders.get(domain, ())))
+    sentence = f"{root} has no folder for {domain}: {looked_for} is looked for"
+    packed = [
+        file.name
+        for file in sorted(root.iterdir())
+        if file.suffix.lower() in PACKED and names.find(file.name.split(".")[0]) == domain
+    ]
+    if packed:
+        return f"{sentence}; {packed[0]} is there, so unpack it."
+    deeper = [f for f in _folders(root) if any(names.find(g.name) for g in _folders(f))]
+    if len(deeper) == 1:
+        return f"{sentence}; {deeper[0]} has domains in it, so perhaps that is the root."
+    return f"{sentence}."
+
+
+def _folders(place: Path) -> list[Path]:
+    try:
+        return sorted(f for f in place.iterdir() if f.is_dir() and not f.name.startswith("."))
+    except OSError as error:
+        raise UserError(f"{place} cannot be read: {error.strerror}.") from None
+
+
+def _refuse_two_folders(owner: Mapping[str, str | None], place: Path) -> None:
+    for wanted in set(owner.values()) - {None}:
+        several = [name for name, c in owner.items() if c == wanted]
+        if len(several) > 1:
+            raise UserError(
+                f"{place} has {len(several)} folders for the class {wanted} "
+                f"({shorten(several)}): remove one."
+            )
+
+
+def _by_class(samples: Samples) -> dict[str, tuple[Path, ...]]:
+    assert samples.labels is not None
+    groups: dict[str, list[Path]] = {name: [] for name in samples.classes}
+    for path, k in zip(samples.paths, samples.labels, strict=True):
+        groups[samples.classes[k]].append(path)
+    return {name: tuple(paths) for name, paths in groups.items()}

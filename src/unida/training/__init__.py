@@ -1,0 +1,5 @@
+"""The training loop, the step, batches, schedule, the run folder and checkpoints.
+
+Lives here: everything between a built method and its last optimiser step.
+Does not live here: what is fitted afterwards (`unida.decision`).
+"""

@@ -1,0 +1,251 @@
+"""A run on disk.
+
+    config.json         what the run is made of, written first
+    metrics.jsonl       one line a log point
+    state.pt            training state of the last checkpoint; removed when the run is done
+    model.safetensors   the trained model with its classes and reject rules
+    predictions.csv     the verdict on every target image
+    atlas.npz           features of the images in few dimensions, for maps and categories
+    calibration.json    how confidence was calibrated, where source images were held out
+    quality.json        label-free estimates of how good the run is, and warnings
+    skipped.csv         images left out, and why
+    done                written last
+    categories.csv      novel categories of the unknown images (`unida discover`), and in
+    categories.json     how many there are, and what shows them
+    report.html         the run as a page; comes after all, and anew by `unida report`
+    source.csv          of a continued run: the images it learns from
+    review.json         names and labels a person gave (`unida.review`); every save is kept in
+    review-history/
+
+Files are written to a temporary name and renamed, so whatever is there is whole.
+"""
+
+import csv
+import dataclasses
+import io
+import itertools
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+
+from unida.config import WHERE_NOT_WHAT, RunConfig, load_config
+from unida.data.samples import Skipped
+from unida.errors import UserError, shorten
+from unida.types import Prediction
+from unida.utils import distributed
+
+FORMAT = 1
+
+
+class RunFolder:
+    """The files of one run."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.config = self.path / "config.json"
+        self.metrics = self.path / "metrics.jsonl"
+        self.state = self.path / "state.pt"
+        self.model = self.path / "model.safetensors"
+        self.predictions = self.path / "predictions.csv"
+        self.atlas = self.path / "atlas.npz"
+        self.calibration = self.path / "calibration.json"
+        self.quality = self.path / "quality.json"
+        self.skipped = self.path / "skipped.csv"
+        self.evaluation = self.path / "evaluation.json"
+        self.done = self.path / "done"
+        self.report = self.path / "report.html"
+        self.categories = self.path / "categories.csv"
+        self.category_summary = self.path / "categories.json"
+        self.source = self.path / "source.csv"
+        self.review = self.path / "review.json"
+        self.review_history = self.path / "review-history"
+
+    def member(self, number: int) -> "RunFolder":
+        """Where one of several models is trained; the first one in the run's own folder."""
+        return RunFolder(self.path / f"member-{number}") if number else self
+
+    def refuse_if_taken(self, config: RunConfig, resume: bool) -> None:
+        """Makes sure that the folder is free or, to be resumed, holds this very run."""
+        try:
+            begun, empty = self.config.exists(), _is_empty(self.path, self.source)
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be used: {error.strerror}.") from None
+        if resume and begun:
+            changed = differences(load_config(self.config), config)
+            if changed:
+                raise UserError(
+                    f"{self.path} was started with other settings ({shorten(changed)}): "
+                    "leave them out to go on with that run, or name another --out."
+                )
+        elif begun:
+            state = "a finished" if self.done.exists() else "an unfinished"
+            advice = "" if self.done.exists() else ", or go on with it by --resume"
+            raise UserError(f"{self.path} holds {state} run: name another --out{advice}.")
+        elif not empty:
+            raise UserError(f"{self.path} is there and not an empty folder: name another --out.")
+
+    def begin(self, config: RunConfig, resolved: dict[str, Any]) -> None:
+        """Claims the folder for a new run; a run to be resumed has it already."""
+        if self.config.exists():
+            return
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{self.path} cannot be made: {error.strerror}.") from None
+        content = {"format": FORMAT, "run": dataclasses.asdict(config), **resolved}
+        write_text(self.config, json.dumps(content, indent=2) + "\n")
+
+    def append_metrics(self, line: dict[str, Any]) -> None:
+        if not distributed.is_main_process():
+            return
+        with _saying_what_failed(self.metrics), self.metrics.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def save_state(self, state: dict[str, Any]) -> None:
+        write_file(self.state, lambda file: torch.save(state, file))
+
+    def load_state(self) -> dict[str, Any] | None:
+        """The last checkpoint, or None; log lines after it are dropped, as they will come again."""
+        state: dict[str, Any] | None = None
+        if self.state.exists():
+            try:
+                state = torch.load(self.state, map_location="cpu", weights_only=True)
+            except Exception:  # torch.load raises nearly any type on a damaged file
+                raise UserError(
+                    f"{self.state} is not a whole checkpoint: remove it to train from the start."
+                ) from None
+        step = state["step"] if state else 0
+        if self.metrics.exists():
+            lines = self.metrics.read_text(errors="replace").splitlines()
+            kept = [line for line in lines if _step_of(line) <= step]
+            write_text(self.metrics, "".join(line + "\n" for line in kept))
+        return state
+
+    def write_predictions(self, predictions: Iterable[Prediction]) -> None:
+        write_lines(self.predictions, prediction_lines(predictions))
+
+    def write_skipped(self, skipped: Iterable[Skipped]) -> None:
+        rows = ((str(s.path), s.reason) for s in skipped)
+        write_lines(self.skipped, csv_lines(("path", "reason"), rows))
+
+    def finish(self) -> None:
+        write_text(self.done, "")
+        if distributed.is_main_process():
+            for state in (self.state, *self.path.glob(f"member-*/{self.state.name}")):
+                state.unlink(missing_ok=True)
+
+
+def differences(stored: RunConfig, given: RunConfig) -> list[str]:
+    """Fields whose values differ, as 'steps=600'; a run may move, and go on another device."""
+    free = WHERE_NOT_WHAT - {"source", "target"}
+    values = dataclasses.asdict(stored)
+    return [
+        f"{name}={values[name]!r}"
+        for name, value in dataclasses.asdict(given).items()
+        if name not in free and values[name] != value
+    ]
+
+
+def prediction_lines(predictions: Iterable[Prediction]) -> Iterator[str]:
+    """The CSV file of predictions, a line at a time."""
+    rows = (
+        (str(p.path), p.label, f"{p.confidence:.6f}", f"{p.unknown_score:.6g}", p.rule)
+        for p in predictions
+    )
+    return csv_lines(("path", "label", "confidence", "unknown_score", "rule"), rows)
+
+
+def to_bytes(text: str) -> bytes:
+    """File names that are not valid UTF-8 come out as the bytes they are."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def write_text(path: Path, text: str) -> None:
+    write_lines(path, (text,))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    write_file(path, lambda file: file.writelines(map(to_bytes, lines)))
+
+
+def write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+    """Writes to a temporary name beside `path`, flushed to disk, then renames.
+
+    Of a team of processes, the first one writes.
+    """
+    if not distributed.is_main_process():
+        return
+    part = path.with_name(f".{path.name}.part")
+    with _saying_what_failed(path):
+        try:
+            with part.open("wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
+def require_writable(path: Path) -> None:
+    """Refuses a file that cannot be written before the work for it is done."""
+    if path.is_dir():
+        raise UserError(f"{path} is a folder: name a file.")
+    with _saying_what_failed(path), tempfile.TemporaryFile(dir=path.parent):
+        return
+
+
+class _saying_what_failed:  # noqa: N801 - reads as a phrase where it is used
+    """Turns a failed write, such as on a full disk, into one sentence."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        # Torch's writer stumbles over a failed write and says something else.
+        reason = error.__context__ if isinstance(error, RuntimeError) else error
+        if isinstance(reason, OSError):
+            raise UserError(
+                f"{self.path} cannot be written: {reason.strerror}. Everything written before is "
+                "whole; a run goes on with --resume."
+            ) from reason
+
+
+def to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """The text of a CSV file; any cell may hold anything."""
+    return "".join(csv_lines(header, rows))
+
+
+def csv_lines(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """The same, a row at a time."""
+    text = io.StringIO(newline="")
+    quote_all = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    quote_few = csv.writer(text, lineterminator="\n")
+    for row in itertools.chain([header], rows):
+        # Before Python 3.13 the writer leaves a lone carriage return unquoted.
+        odd = any("\r" in cell for cell in row)
+        (quote_all if odd else quote_few).writerow(row)
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+
+
+def _is_empty(path: Path, source: Path) -> bool:
+    """Whether a run may be put there: nothing is, or a folder empty but for the run's source."""
+    return not path.exists() or (path.is_dir() and all(p == source for p in path.iterdir()))
+
+
+def _step_of(line: str) -> int:
+    """Step of a log line; a line cut off by a kill counts as after every checkpoint."""
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError):
+        return 2**63

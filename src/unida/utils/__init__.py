@@ -1,0 +1,6 @@
+"""Devices, processes, random numbers and files: what every package may use.
+
+Lives here: device and precision choice, distributed helpers, named random generators, chunked
+buffers, file locks, threads and memory of the process.
+Does not live here: anything that knows of images, methods or runs.
+"""

@@ -1,0 +1,275 @@
+"""Frozen backbones: images are embedded once, heads are trained on that."""
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tests.images import write_folder
+from tests.tasks import QUICK, Task
+from unida import adapt, load
+from unida.config import CacheMode, RunConfig
+from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW, make_view, strong_view
+from unida.data.domain import Domain
+from unida.data.embeddings import EmbeddingCache, embed
+from unida.data.pixels import ArrayStore, load_pixels
+from unida.data.samples import Samples, read_unlabelled
+from unida.errors import UserError
+from unida.methods import METHODS
+from unida.models.backbones.base import Backbone, build_backbone
+from unida.pipeline import make_backbone, run_adaptation
+
+CPU = torch.device("cpu")
+SPLIT = EmbeddingCache.split
+
+
+def config(cache: Path, **options: Any) -> RunConfig:
+    values: dict[str, Any] = {"image_size": 16, "frozen": True, "frozen_views": 3}
+    return RunConfig(cache_dir=str(cache), **(values | options))
+
+
+def noise_domain(n: int = 70) -> Domain:
+    draws = torch.Generator().manual_seed(1)
+    pixels = torch.randint(256, (n, 3, 18, 18), dtype=torch.uint8, generator=draws)
+    return Domain(Samples(tuple(Path(f"{i}.png") for i in range(n))), ArrayStore(pixels), CPU)
+
+
+def small_backbone(seed: int = 0) -> Backbone:
+    torch.manual_seed(seed)
+    return build_backbone("small_cnn", None)
+
+
+def quietly(done: int, total: int) -> None:
+    assert 0 < done <= total
+
+
+def test_rows_are_what_the_backbone_says_of_the_views(tmp_path: Path) -> None:
+    domain, backbone = noise_domain(), small_backbone()
+    rows = embed(domain, backbone, (WEAK_VIEW,), config(tmp_path), quietly).pixels.get(
+        torch.arange(70)
+    )
+    assert rows.shape == (70, 4, backbone.out_features)
+    with torch.no_grad():
+        plain = make_view(EVAL_VIEW, domain.images(torch.arange(70)), 16, torch.Generator())
+        torch.testing.assert_close(rows[:, 0], backbone(plain), rtol=1e-4, atol=1e-5)
+    augmented = rows[:, 1:]
+    assert (augmented - rows[:, :1]).abs().amax((1, 2)).min() > 1e-4  # no view is the plain one
+    assert (augmented[:, 0] - augmented[:, 1]).abs().amax(1).median() > 1e-4
+
+
+def test_the_second_time_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    domain, backbone = noise_domain(), small_backbone()
+    first = embed(domain, backbone, (WEAK_VIEW,), config(tmp_path), quietly)
+    monkeypatch.setattr(Backbone, "forward", lambda self, x: pytest.fail("embedded again"))
+    again = embed(domain, backbone, (WEAK_VIEW,), config(tmp_path), quietly)
+    index = torch.arange(70)
+    assert torch.equal(first.pixels.get(index), again.pixels.get(index))
+
+
+@pytest.mark.parametrize("change", ["view", "views", "weights", "images", "flip"])
+def test_whatever_matters_makes_another_file(tmp_path: Path, change: str) -> None:
+    domain = noise_domain()
+    embed(domain, small_backbone(), (WEAK_VIEW,), config(tmp_path), quietly)
+    embed(
+        noise_domain(69) if change == "images" else domain,
+        small_backbone(1 if change == "weights" else 0),
+        (strong_view(0.7),) if change == "view" else (WEAK_VIEW,),
+        config(
+            tmp_path,
+            frozen_views=2 if change == "views" else 3,
+            flip=change != "flip",
+        ),
+        quietly,
+    )
+    assert len(list(tmp_path.glob("*.f32"))) == 2
+
+
+def test_another_seed_needs_no_other_embeddings(tmp_path: Path) -> None:
+    for seed in (0, 1):
+        embed(noise_domain(), small_backbone(), (WEAK_VIEW,), config(tmp_path, seed=seed), quietly)
+    assert len(list(tmp_path.glob("*.f32"))) == 1
+
+
+def test_images_embedded_before_in_another_domain_are_not_embedded_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, backbone, whole = config(tmp_path, frozen_views=0), small_backbone(), noise_domain(150)
+    some = whole.part(np.array([140, 3, 3, 77, 20]))
+    alone = embed(some, backbone, (WEAK_VIEW,), config(tmp_path / "other", frozen_views=0), quietly)
+    seen: list[int] = []
+    forward = Backbone.forward
+
+    def count(self: Backbone, images: torch.Tensor) -> torch.Tensor:
+        seen.append(len(images))
+        return forward(self, images)
+
+    monkeypatch.setattr(Backbone, "forward", count)
+    embed(whole.part(np.arange(60, 150)), backbone, (WEAK_VIEW,), plain, quietly)
+    assert sum(seen) == 90
+    found = embed(some, backbone, (), plain, quietly)  # whatever the views: none is drawn
+    assert sum(seen) == 90 + 3  # 3, 3 and 20
+    assert len(list(tmp_path.glob("*.rows"))) == 2
+    torch.testing.assert_close(
+        found.pixels.get(torch.arange(5)), alone.pixels.get(torch.arange(5)), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_who_is_stopped_goes_on_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unida.data.embeddings._CHUNK", 8)
+    monkeypatch.setattr("unida.data.embeddings._PART", 3)
+    domain, backbone, given = noise_domain(), small_backbone(), config(tmp_path, frozen_views=0)
+
+    def stop(done: int, total: int) -> None:
+        if done > 50:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed(domain, backbone, (), given, stop)
+    shown: list[int] = []
+    forward = Backbone.forward
+    monkeypatch.setattr(
+        Backbone, "forward", lambda self, x: (shown.append(len(x)), forward(self, x))[1]
+    )
+    rows = embed(domain, backbone, (), given, quietly).pixels.get(torch.arange(70))
+    assert sum(shown) == 70 - 48  # two parts of three times eight were there
+    whole = embed(domain, backbone, (), config(tmp_path / "b", frozen_views=0), quietly)
+    assert torch.equal(rows, whole.pixels.get(torch.arange(70)))
+    assert {len(list(tmp_path.glob(f"*.{kind}"))) for kind in ("f32", "rows")} == {1}
+
+
+@pytest.mark.parametrize("change", ["weights", "size", "drawn views", "damage"])
+def test_only_the_same_network_s_embeddings_are_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    views = 1 if change == "drawn views" else 0
+    embed(
+        noise_domain(),
+        small_backbone(),
+        (WEAK_VIEW,),
+        config(tmp_path, frozen_views=views),
+        quietly,
+    )
+    if change == "damage":
+        (file,) = tmp_path.glob("*.f32")
+        file.write_bytes(file.read_bytes()[:-4])
+    monkeypatch.setattr(EmbeddingCache, "split", lambda self, images: watched(self, images))
+    taken: list[int] = []
+
+    def watched(self: EmbeddingCache, images: torch.Tensor) -> tuple[torch.Tensor, list[Any]]:
+        new, known = SPLIT(self, images)
+        taken.append(len(known))
+        return new, known
+
+    embed(
+        noise_domain(69),
+        small_backbone(1 if change == "weights" else 0),
+        (WEAK_VIEW,),
+        config(tmp_path, frozen_views=views, image_size=12 if change == "size" else 16),
+        quietly,
+    )
+    assert taken
+    assert not any(taken)
+
+
+@pytest.mark.parametrize("mode", ["memory", "disk", "stream"])
+def test_no_pixel_is_looked_at_where_the_content_of_the_files_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: CacheMode
+) -> None:
+    samples = read_unlabelled(write_folder(tmp_path / "images", 5))
+    cache = tmp_path / "cache"
+    for _ in range(2):
+        kept, pixels = load_pixels(samples, 18, mode, cache, quietly)
+        embed(Domain(kept, pixels, CPU), small_backbone(), (WEAK_VIEW,), config(cache), quietly)
+        monkeypatch.setattr(type(pixels), "get", lambda *_: pytest.fail("looked at"))
+    assert len(list(cache.glob("*.f32"))) == 1
+
+
+def test_the_same_pixels_of_other_files_make_another_file(tmp_path: Path) -> None:
+    pixels = noise_domain().pixels.get(torch.arange(70))
+    for key in ("one", "two", None):
+        domain = Domain(noise_domain().samples, ArrayStore(pixels, key), CPU)
+        embed(domain, small_backbone(), (WEAK_VIEW,), config(tmp_path), quietly)
+    assert len(list(tmp_path.glob("*.f32"))) == 3
+
+
+def test_a_file_that_is_not_whole_is_made_again(tmp_path: Path) -> None:
+    domain, backbone = noise_domain(), small_backbone()
+    whole = embed(domain, backbone, (WEAK_VIEW,), config(tmp_path), quietly).pixels.get(
+        torch.arange(70)
+    )
+    whole = whole.clone()
+    (file,) = tmp_path.glob("*.f32")
+    file.write_bytes(file.read_bytes()[:1000])
+    again = embed(domain, backbone, (WEAK_VIEW,), config(tmp_path), quietly)
+    assert torch.equal(again.pixels.get(torch.arange(70)), whole)
+
+
+def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="--cache-dir"):
+        embed(noise_domain(), small_backbone(), (), config(tmp_path / "file"), quietly)
+
+
+def test_a_view_of_embeddings_is_one_of_those_stored() -> None:
+    rows = torch.arange(4.0)[None, :, None].expand(2000, 4, 2)
+    draws = torch.Generator().manual_seed(0)
+    assert make_view(EVAL_VIEW, rows, 16, draws).eq(0).all()
+    picked = make_view(strong_view(0.7), rows, 16, draws)[:, 0]
+    counts = torch.bincount(picked.long(), minlength=4)
+    assert counts.min() > 2000 / 4 - 100  # evenly, within five standard deviations
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "spa"])
+def test_every_method_trains_its_heads_alone(digits: Task, out: Path, method: str) -> None:
+    cache = str(out.parent / "cache")
+    options = {"frozen": True, "frozen_views": 2, "cache_dir": cache, "steps": 6, "method": method}
+    run = digits.config(out, **options)
+    model = run_adaptation(run)
+    fresh = build_fresh(run)
+    for name, tensor in model.method.backbone.state_dict().items():
+        assert torch.equal(tensor.cpu(), fresh[name]), name
+    # From images the stored model says what was said of the embeddings.
+    with (out / "predictions.csv").open(newline="") as file:
+        said = [float(row["unknown_score"]) for row in csv.DictReader(file)]
+    found = [p.unknown_score for p in load(out, "cpu").predict(digits.target)]
+    np.testing.assert_allclose(found, said, rtol=1e-3, atol=1e-4)
+
+
+def build_fresh(run: RunConfig) -> dict[str, torch.Tensor]:
+    return make_backbone(run).state_dict()
+
+
+def test_a_frozen_run_resumes_to_the_same_bits(digits: Task, tmp_path: Path) -> None:
+    cache = str(tmp_path / "cache")
+    options = {"frozen": True, "frozen_views": 2, "cache_dir": cache, "checkpoint_every": 4}
+
+    class KilledError(Exception):
+        pass
+
+    def kill(step: int, method: object) -> None:
+        if step == 8:
+            raise KilledError
+
+    whole = run_adaptation(digits.config(tmp_path / "whole", steps=12, **options))
+    cut = digits.config(tmp_path / "cut", steps=12, **options)
+    with pytest.raises(KilledError):
+        run_adaptation(cut, watch=kill)
+    again = run_adaptation(cut, resume=True)
+    for name, tensor in whole.method.state_dict().items():
+        assert torch.equal(tensor, again.method.state_dict()[name]), name
+
+
+def test_a_method_that_looks_into_the_backbone_says_so(digits: Task, out: Path) -> None:
+    run = digits.config(out, method="spa", frozen=True, cache_dir=str(out.parent / "cache"))
+    with pytest.raises(UserError, match="without --frozen"):
+        run_adaptation(run)
+    assert not out.exists()
+
+
+def test_from_python(digits: Task, out: Path) -> None:
+    options = QUICK | {"frozen": True, "steps": 4, "cache_dir": str(out.parent / "cache")}
+    model = adapt(digits.source, digits.target, out, **options)
+    assert len(model.predict(digits.target)) == 80

@@ -1,0 +1,138 @@
+"""A run on disk: what is written comes back, as it comes, and a failure is named."""
+
+import csv
+import errno
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from unida.config import RunConfig
+from unida.errors import UserError
+from unida.training.run_folder import (
+    RunFolder,
+    csv_lines,
+    differences,
+    prediction_lines,
+    to_csv,
+    write_lines,
+)
+from unida.types import Prediction
+
+ODD = ("plain", 'a,"b"', "line\nbreak", "carriage\rreturn", "")
+
+
+def test_a_checkpoint_comes_back_and_leaves_nothing_else(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    state = {"step": 3, "model": {"w": torch.randn(5, 2)}}
+    run.save_state(state)
+    back = run.load_state()
+    assert back is not None
+    assert back["step"] == 3
+    assert back["model"]["w"].equal(state["model"]["w"])  # type: ignore[index]
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
+
+
+def test_a_checkpoint_is_written_tensor_by_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody holds the whole file in memory."""
+    sizes: list[int] = []
+    save = torch.save
+
+    def noting(state: Any, file: Any) -> None:
+        write = file.write
+        monkeypatch.setattr(torch, "save", save)
+
+        class Noted:
+            def write(self, data: Any) -> int:
+                sizes.append(len(data))
+                return int(write(data))
+
+            def flush(self) -> None:
+                file.flush()
+
+        save(state, Noted())
+
+    monkeypatch.setattr(torch, "save", noting)
+    RunFolder(tmp_path).save_state({"step": 1, "model": {str(i): torch.ones(5000) for i in "abc"}})
+    assert max(sizes) == 20_000
+    assert sum(sizes) == (tmp_path / "state.pt").stat().st_size > 60_000
+
+
+@pytest.mark.parametrize("stumbles", [False, True])
+def test_why_a_checkpoint_failed_is_said_and_the_last_one_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stumbles: bool
+) -> None:
+    run = RunFolder(tmp_path)
+    run.save_state({"step": 1})
+
+    def fail(state: Any, file: Any) -> None:
+        file.write(b"half a che")
+        try:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        except OSError:
+            if stumbles:  # as torch's writer does, which finds itself at another place
+                raise RuntimeError("unexpected pos 232 vs 0")  # noqa: B904
+            raise
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(UserError, match=r"state\.pt cannot be written: No space left on device\."):
+        run.save_state({"step": 2})
+    monkeypatch.undo()
+    assert run.load_state() == {"step": 1}
+    assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
+
+
+def test_an_error_that_is_not_the_disk_s_is_not_called_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(state: Any, file: Any) -> None:
+        raise RuntimeError("cannot be pickled")
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(RuntimeError, match="pickled"):
+        RunFolder(tmp_path).save_state({})
+
+
+def test_a_run_may_go_on_elsewhere_but_not_as_another() -> None:
+    stored = RunConfig("a", "b", "c", device="cuda:1", cache="disk", memory_gb=9, log_every=10)
+    assert differences(stored, RunConfig("a", "b", "elsewhere")) == []
+    assert differences(stored, RunConfig("a", "d", "c", steps=7)) == ["target='b'", "steps=2000"]
+
+
+def test_any_cell_comes_back_and_only_odd_rows_are_quoted() -> None:
+    rows = [ODD, ("1", "2", "3", "4", "5")]
+    text = to_csv(("a", "b", "c", "d", "e"), rows)
+    assert text.startswith("a,b,c,d,e\n")
+    assert text.endswith("\n1,2,3,4,5\n")
+    assert [tuple(row) for row in csv.reader(io.StringIO(text, newline=""))][1:] == rows
+
+
+def test_rows_are_asked_for_one_at_a_time() -> None:
+    asked: list[int] = []
+
+    def rows() -> Iterator[tuple[str, ...]]:
+        for i in range(3):
+            asked.append(i)
+            yield (str(i),)
+
+    lines = csv_lines(("n",), rows())
+    assert next(lines) == "n\n"
+    assert asked == []
+    assert next(lines) == "0\n"
+    assert asked == [0]
+    assert list(lines) == ["1\n", "2\n"]
+
+
+def test_predictions_are_written_as_they_come(tmp_path: Path) -> None:
+    said = (Prediction(Path(f"{i}.png"), "cat", 0.5, -1.25, "own") for i in range(2))
+    write_lines(tmp_path / "p.csv", prediction_lines(said))
+    assert (tmp_path / "p.csv").read_text() == (
+        "path,label,confidence,unknown_score,rule\n"
+        "0.png,cat,0.500000,-1.25,own\n"
+        "1.png,cat,0.500000,-1.25,own\n"
+    )

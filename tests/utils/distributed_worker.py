@@ -1,0 +1,39 @@
+"""One process of `test_distributed.py`.
+
+Usage: `python -m tests.utils.distributed_worker TASK OUT METHOD …`.
+
+Started with the environment a launcher sets; without it, it is the single process to compare with.
+"""
+
+import sys
+from pathlib import Path
+
+import torch
+
+from tests.tasks import Task
+from unida import load
+from unida.data.samples import Skipped
+from unida.pipeline import run_adaptation
+from unida.training.run_folder import prediction_lines, write_lines, write_text
+
+STEPS = 5
+OPTIONS = {"steps": STEPS, "log_every": 1, "checkpoint_every": STEPS, "reject": "own"}
+
+
+def main(root: Path, out: Path, methods: list[str]) -> None:
+    torch.set_num_threads(1)
+    task = Task(root / "source", root / "target")
+    for name in methods:
+        method, _, frozen = name.partition("+")
+        options = OPTIONS | {"method": method, "cache_dir": str(out / "cache")}
+        run_adaptation(task.config(out / name, frozen=bool(frozen), **options))
+    # Prediction by the whole team: 80 images and a bad one.
+    model = load(out / methods[0], "cpu")
+    skipped: list[Skipped] = []
+    predictions = model.predict([task.target, root / "bad.png"], skipped=skipped)
+    write_lines(out / "labels.csv", prediction_lines(predictions))
+    write_text(out / "skipped.txt", "\n".join(str(one.path) for one in skipped))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,93 @@
+"""What the command asks of its process."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from unida.utils import process
+
+
+class FakeLibrary:
+    """Stands for the C library; says what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int]] = []
+
+    def mallopt(self, option: int, value: int) -> int:
+        self.asked.append((option, value))
+        return 1
+
+
+@pytest.fixture(autouse=True)
+def nobody_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in process._OTHERS_CHOICE:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
+    fake = FakeLibrary()
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: fake)
+    return fake
+
+
+def test_large_blocks_are_used_again(library: FakeLibrary) -> None:
+    process.reuse_memory()
+    assert dict(library.asked) == {-3: 2**30, -1: 2**31 - 1}
+
+
+@pytest.mark.parametrize("name", process._OTHERS_CHOICE)
+def test_what_a_user_chose_stays(
+    library: FakeLibrary, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "131072")
+    process.reuse_memory()
+    assert library.asked == []
+
+
+def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    class WithoutMallopt:
+        def __getattr__(self, name: str) -> None:
+            asked.append(name)
+            raise AttributeError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda name: WithoutMallopt())
+    process.reuse_memory()
+    assert asked == ["mallopt"]
+
+
+FAULTS = """
+import ctypes, resource, sys
+from unida.utils.process import reuse_memory
+if sys.argv[1:]:
+    reuse_memory()
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+bytearray(1 << 26)
+before = faults()
+for _ in range(20):
+    bytearray(1 << 26)
+print(faults() - before)
+"""
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux") or not hasattr(ctypes.CDLL(None), "mallopt"),
+    reason="glibc alone has the call",
+)
+def test_the_system_is_asked_for_fewer_pages(tmp_path: Path) -> None:
+    """64 MiB, twenty times: the pages come once, not every time."""
+    script = tmp_path / "faults.py"
+    script.write_text(FAULTS)
+
+    def faults(*given: str) -> int:
+        done = subprocess.run(
+            [sys.executable, script, *given], capture_output=True, text=True, check=True
+        )
+        return int(done.stdout)
+
+    assert faults("reuse") < faults() / 10
