@@ -42,7 +42,8 @@ from unida.losses import info_nce, soft_contrastive
 from unida.methods import Method
 from unida.model import to_predictions
 from unida.training.loop import Batches, _Look
-from unida.training.run_folder import RunFolder, prediction_lines
+from unida.training.predictions import prediction_lines
+from unida.training.run_folder import RunFolder
 from unida.types import Batch, Outputs, Sizes
 
 Work = Callable[[], object]

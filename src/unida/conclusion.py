@@ -147,7 +147,7 @@ def _write_atlas(source: ScoredDomain, target: ScoredDomain, run: RunFolder) -> 
         source.labels,
         source.domain.samples.paths,
     )
-    atlas.save(run.atlas)
+    atlas.save(run.features)
 
 
 def _say_if_unanchored(method: Method) -> None:
@@ -179,6 +179,6 @@ def _judge(
     )
     found = estimate(strange.scored, rule, outcome, (known.scored, known.labels))
     warnings = diagnose(outcome)
-    write_text(run.quality, Diagnostics(found, [*concerns, *warnings]).to_json())
+    write_text(run.diagnostics, Diagnostics(found, [*concerns, *warnings]).to_json())
     say(f"Without labels: {describe(found, outcome)}.")
     say_concerns(warnings)

@@ -69,8 +69,8 @@ def test_losses_stay_finite_and_a_run_is_complete(
         "metrics.jsonl",
         "model.safetensors",
         "predictions.csv",
-        "atlas.npz",
-        "quality.json",
+        "features.npz",
+        "diagnostics.json",
         "skipped.csv",
         "done",
     }

@@ -31,8 +31,10 @@ from unida.errors import UserError
 from unida.evaluation.feature_store import FeatureStore
 from unida.evaluation.metrics import cluster_accuracy
 from unida.pipeline import run_adaptation
-from unida.training.run_folder import RunFolder, csv_lines, write_lines
+from unida.training.predictions import COLUMNS
+from unida.training.run_folder import RunFolder, write_lines
 from unida.types import IntArray
+from unida.utils.csv_files import csv_lines
 
 
 @pytest.fixture(autouse=True)
@@ -245,12 +247,11 @@ def write_run(folder: Path, x: Features, unknown: int) -> RunFolder:
     folder.mkdir()
     run = RunFolder(folder)
     best = np.arange(len(x)) % 2
-    FeatureStore(x, best, x[:0], best[:0], np.array([], np.str_)).save(run.atlas)
+    FeatureStore(x, best, x[:0], best[:0], np.array([], np.str_)).save(run.features)
     labels = ["unknown" if i < unknown else "ab"[best[i]] for i in range(len(x))]
     names = [f"{i} {ODD[i % len(ODD)]}" for i in range(len(x))]
     rows = ((n, k, "0.5", "0", "own") for n, k in zip(names, labels, strict=True))
-    header = ("path", "label", "confidence", "unknown_score", "rule")
-    write_lines(run.predictions, csv_lines(header, rows))
+    write_lines(run.predictions, csv_lines(COLUMNS, rows))
     run.done.touch()
     return run
 
@@ -333,7 +334,7 @@ def test_files_of_different_runs_are_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_run(tmp_path / "run", blobs([20])[0], 5)
-    write_lines(run.predictions, csv_lines(("path", "label"), [("a.png", "unknown")]))
+    write_lines(run.predictions, csv_lines(COLUMNS, [("a.png", "unknown", "0.5", "0", "own")]))
     assert main(["discover", str(run.path)]) == 2
     assert "not of the same run" in capsys.readouterr().err
 

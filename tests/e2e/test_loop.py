@@ -25,7 +25,8 @@ from unida.report.build import write_report
 from unida.review.continuation import ReviewedRun, fitted, joined, next_config
 from unida.review.corrections import Corrections, Member, Store, read_review_target, read_saved
 from unida.review.server import ReviewServer, serving
-from unida.training.run_folder import RunFolder, to_csv, write_text
+from unida.training.run_folder import RunFolder, write_text
+from unida.utils.csv_files import to_csv
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -30,7 +30,7 @@ def said(facts: Data | Outcome, **changes: Any) -> list[str]:
 
 
 def read_quality(out: Path) -> dict[str, Any]:
-    return dict(json.loads(RunFolder(out).quality.read_text()))
+    return dict(json.loads(RunFolder(out).diagnostics.read_text()))
 
 
 def warned(out: Path) -> str:

@@ -14,7 +14,7 @@ from unida.training.run_folder import RunFolder
 
 def test_a_run_leaves_the_atlas_of_its_images(digits: Task, out: Path) -> None:
     model = run_adaptation(digits.config(out))
-    atlas = read_feature_store(RunFolder(out).atlas)
+    atlas = read_feature_store(RunFolder(out).features)
     paths, scored = model.score(digits.target)
     assert len(atlas.features) == len(paths)
     assert atlas.best.tolist() == scored.probs.argmax(1).tolist()
@@ -43,7 +43,7 @@ def test_many_features_become_few() -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"no archive"])
 def test_what_is_no_atlas_is_refused(tmp_path: Path, content: bytes | None) -> None:
-    file = tmp_path / "atlas.npz"
+    file = tmp_path / "features.npz"
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(UserError, match="train again"):

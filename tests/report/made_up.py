@@ -12,8 +12,9 @@ from safetensors.numpy import save_file
 from unida.config import RunConfig
 from unida.data.samples import Skipped
 from unida.evaluation.feature_store import FeatureStore, build_feature_store
-from unida.training.run_folder import RunFolder, to_csv, write_text
+from unida.training.run_folder import RunFolder, write_text
 from unida.types import Prediction
+from unida.utils.csv_files import to_csv
 
 HOSTILE = "<img src=x onerror=alert(1)>"
 CLASSES = ("apple", "bicycle", "</script><script>alert(2)</script>", "cup", "dog & 'cat'", HOSTILE)
@@ -58,7 +59,7 @@ def make_run(
     run.write_predictions(
         Prediction(p, names[y], float(c), float(s), "mixture") for p, y, c, s in rows
     )
-    _atlas(group, of_source, source, k, rng).save(run.atlas)
+    _atlas(group, of_source, source, k, rng).save(run.features)
     run.write_skipped([Skipped(folder / "target" / f"{HOSTILE}.gif", "not an image")])
     for step in range(10, 101, 10):
         loss = {"ce": 2.0 / step, "scl": 1 + rng.random() / 10}
@@ -167,4 +168,4 @@ def _write_extras(
         "about": {"source_accuracy": "Share of held-out source images that are right."},
         "warnings": [{"what": "Class cup has few images.", "advice": "More would help."}],
     }
-    write_text(run.quality, json.dumps(quality))
+    write_text(run.diagnostics, json.dumps(quality))

@@ -282,7 +282,7 @@ def test_everything_that_can_be_pressed_has_a_name(page: "Page") -> None:
 
 def test_a_bare_run_has_no_empty_sections(browser: "Browser", tmp_path: Path) -> None:
     run = make_run(tmp_path, per_class=2, unknown=0, extras=False)
-    run.atlas.unlink()
+    run.features.unlink()
     run.metrics.unlink()
     run.write_skipped([])
     with opened(browser, write_report(run)) as page:

@@ -64,7 +64,7 @@ def test_categories_of_all_images_are_in_the_page(content: dict[str, Any]) -> No
 
 def test_what_is_not_there_is_left_out(tmp_path: Path) -> None:
     run = make_run(tmp_path, per_class=2, unknown=2, extras=False, pictures=False)
-    run.atlas.unlink()
+    run.features.unlink()
     found = collect(run)
     absent = ("map", "categories", "evaluation", "calibration", "quality")
     assert [found[name] for name in absent] == [None] * 5

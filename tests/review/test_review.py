@@ -21,7 +21,9 @@ from unida.cli.main import main
 from unida.errors import UserError
 from unida.review.corrections import LONGEST_NAME, Store, checked, read_review_target, read_saved
 from unida.review.server import MOST_BYTES, Review, ReviewServer, run_review, serving
-from unida.training.run_folder import to_csv, write_text
+from unida.training.run_folder import RunFolder, write_text
+from unida.types import Prediction
+from unida.utils.csv_files import to_csv
 
 Capture = pytest.CaptureFixture[str]
 
@@ -43,7 +45,8 @@ def run(tmp_path: Path) -> Path:
     """What a finished run has to be reviewed, without the training."""
     folder = tmp_path / "run"
     folder.mkdir()
-    write_text(folder / "predictions.csv", to_csv(("path",), [(path,) for path in IMAGES]))
+    predictions = (Prediction(Path(path), "unknown", 0.5, 1.0, "own") for path in IMAGES)
+    RunFolder(folder).write_predictions(predictions)
     write_categories(folder, {IMAGES[0]: ("1", 0.9), IMAGES[1]: ("2", 0.4), IMAGES[2]: ("", 0.1)})
     (folder / "report.html").write_text(PAGE)
     (folder / "config.json").write_text("{}")

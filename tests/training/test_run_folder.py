@@ -12,15 +12,10 @@ import torch
 
 from unida.config import RunConfig
 from unida.errors import UserError
-from unida.training.run_folder import (
-    RunFolder,
-    csv_lines,
-    differences,
-    prediction_lines,
-    to_csv,
-    write_lines,
-)
+from unida.training.predictions import prediction_lines, read_predictions
+from unida.training.run_folder import RunFolder, differences, write_lines
 from unida.types import Prediction
+from unida.utils.csv_files import csv_lines, to_csv
 
 ODD = ("plain", 'a,"b"', "line\nbreak", "carriage\rreturn", "")
 
@@ -136,3 +131,36 @@ def test_predictions_are_written_as_they_come(tmp_path: Path) -> None:
         "0.png,cat,0.500000,-1.25,own\n"
         "1.png,cat,0.500000,-1.25,own\n"
     )
+
+
+def test_files_of_earlier_versions_are_found_under_their_names(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    for earlier in ("atlas.npz", "quality.json"):
+        assert not run.stored_features.exists() or not run.stored_diagnostics.exists()
+        (tmp_path / earlier).touch()
+    assert run.stored_features.name == "atlas.npz"
+    assert run.stored_diagnostics.name == "quality.json"
+    run.features.touch()
+    assert run.stored_features == run.features
+
+
+def test_a_table_of_predictions_is_read_as_it_was_written(tmp_path: Path) -> None:
+    names = ["a,b.png", "line\nbreak.png", "\udcff.png"]
+    labels = ["cat", "unknown", "dog"]
+    rows = (Prediction(Path(n), k, 0.25, -1.5, "own") for n, k in zip(names, labels, strict=True))
+    RunFolder(tmp_path).write_predictions(rows)
+    table = read_predictions(tmp_path / "predictions.csv")
+    assert (table.paths, table.labels) == (names, labels)
+    assert (table.confidence == 0.25).all()
+    assert (table.unknown_score == -1.5).all()
+    assert table.is_unknown.tolist() == [False, True, False]
+    assert table.class_numbers(("cat", "dog")).tolist() == [0, 2, 1]
+    for refused in (
+        "path,label\na,cat\n",
+        "path,label,confidence,unknown_score,rule\na,cat,x,0,o\n",
+    ):
+        (tmp_path / "predictions.csv").write_text(refused)
+        with pytest.raises(UserError, match=r"predictions\.csv"):
+            read_predictions(tmp_path / "predictions.csv")
+    with pytest.raises(UserError, match="not a class"):
+        table.class_numbers(("cat",))

@@ -14,7 +14,8 @@ from tests.tasks import Task
 from unida import load
 from unida.data.samples import Skipped
 from unida.pipeline import run_adaptation
-from unida.training.run_folder import prediction_lines, write_lines, write_text
+from unida.training.predictions import prediction_lines
+from unida.training.run_folder import write_lines, write_text
 
 STEPS = 5
 OPTIONS = {"steps": STEPS, "log_every": 1, "checkpoint_every": STEPS, "reject": "own"}

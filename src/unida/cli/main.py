@@ -36,16 +36,11 @@ from unida.protocols.check import DataCheck, run_data_check
 from unida.report.build import Report, refresh_report, run_report
 from unida.review.continuation import fitted, next_config, run_continuation
 from unida.review.server import Review, run_review
-from unida.training.run_folder import (
-    RunFolder,
-    prediction_lines,
-    require_writable,
-    to_bytes,
-    write_lines,
-    write_text,
-)
+from unida.training.predictions import prediction_lines
+from unida.training.run_folder import RunFolder, require_writable, write_lines, write_text
 from unida.utils import distributed
 from unida.utils.console import say
+from unida.utils.csv_files import to_bytes
 from unida.utils.devices import pick_device
 
 

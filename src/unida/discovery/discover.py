@@ -1,6 +1,5 @@
 """`unida discover`: categories among the images that a run called unknown."""
 
-import csv
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,10 @@ from unida.discovery.groups import Features, unit
 from unida.discovery.names import is_text_image_model, read_words, suggest
 from unida.errors import UserError, require
 from unida.evaluation.feature_store import read_feature_store
-from unida.training.run_folder import RunFolder, csv_lines, write_lines, write_text
-from unida.types import UNKNOWN
+from unida.training.predictions import read_predictions
+from unida.training.run_folder import RunFolder, write_lines, write_text
 from unida.utils.console import say
+from unida.utils.csv_files import csv_lines
 
 
 @dataclass(frozen=True)
@@ -80,29 +80,19 @@ def discover(run: RunFolder, way: str, seed: int) -> Rejected:
     """Looks for categories in a finished run."""
     if not run.done.exists():
         raise UserError(f"{run.path} holds no finished run: name the folder of one.")
-    atlas = read_feature_store(run.atlas)
-    paths, labels = _verdicts(run.predictions)
-    if len(paths) != len(atlas.features):
+    atlas = read_feature_store(run.stored_features)
+    table = read_predictions(run.predictions)
+    if len(table) != len(atlas.features):
         raise UserError(
-            f"{run.predictions} has {len(paths)} images but {run.atlas} has "
+            f"{run.predictions} has {len(table)} images but {run.stored_features} has "
             f"{len(atlas.features)}: they are not of the same run."
         )
-    unknown = np.array([label == UNKNOWN for label in labels], dtype=bool)
+    unknown = table.is_unknown
     known = (atlas.source_features, atlas.source_labels)
     anchors = class_means(atlas.features, atlas.best, ~unknown, *known)
     features = atlas.features[unknown]
     found = find(features, anchors, WAYS[way], seed)
-    return Rejected([paths[i] for i in np.flatnonzero(unknown)], found, unit(features))
-
-
-def _verdicts(place: Path) -> tuple[list[str], list[str]]:
-    """Paths and labels of predictions.csv."""
-    try:
-        with place.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
-            rows = list(csv.DictReader(file))
-        return [row["path"] for row in rows], [row["label"] for row in rows]
-    except (OSError, KeyError, csv.Error) as error:
-        raise UserError(f"{place} does not hold the predictions of a run ({error!r}).") from None
+    return Rejected([table.paths[i] for i in np.flatnonzero(unknown)], found, unit(features))
 
 
 def _naming(given: Discover) -> tuple[Path | None, list[str]]:

@@ -1,7 +1,7 @@
-"""Where the images of a run lie: their features in few dimensions, for maps and categories.
+"""Features of a run's images in few dimensions, kept for maps and category discovery.
 
-Written beside the model as `atlas.npz`: all target images in the order of predictions.csv, and a
-sample of the source. Both are in the same directions, those in which the images differ most.
+Written beside the model as `features.npz`: all target images in the order of `predictions.csv`,
+and a sample of the source, projected onto the principal components of both.
 """
 
 import zipfile
@@ -10,19 +10,16 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.decomposition import PCA
 
 from unida.errors import UserError
+from unida.ops.pca import Features, joint_pca
 from unida.training.run_folder import write_file
 from unida.types import FloatArray, IntArray
-from unida.utils.chunking import MAX_SAMPLES, subsample
 
 DIMENSIONS = 64
 MOST_OF_SOURCE = 2000
 MOST_IMAGES = 200_000
-"""Of more target images, no atlas is made: features of all of them would fill the memory."""
-
-Features = npt.NDArray[np.float32]
+"""With more target images no features are kept: those of all images would fill the memory."""
 
 
 @dataclass(frozen=True)
@@ -30,11 +27,11 @@ class FeatureStore:
     """Images of both domains in the same few dimensions.
 
     Attributes:
-        features: of the target, (N, at most 64).
-        best: the most likely known class of each target image, also of those called unknown.
-        source_features: of a sample of the source.
-        source_labels: their classes.
-        source_paths: their files.
+        features: (N, at most 64), of the target.
+        best: (N,), most likely known class of each target image, also of rejected ones.
+        source_features: (M, at most 64), of a sample of the source.
+        source_labels: (M,), their classes.
+        source_paths: (M,), their files.
     """
 
     features: Features
@@ -55,23 +52,14 @@ def build_feature_store(
     source_labels: IntArray,
     source_paths: tuple[Path, ...],
 ) -> FeatureStore:
-    """Finds the directions on a sample of both domains and turns all images into them."""
-    both = np.concatenate([features, source_features])
-    looked = both[subsample(len(both), MAX_SAMPLES, 0, "atlas")]
-    few = min(DIMENSIONS, *looked.shape)
-    pca = PCA(few, svd_solver="randomized", random_state=0).fit(looked)
-    reduced = pca.transform(both).astype(np.float32)
-    return FeatureStore(
-        features=reduced[: len(features)],
-        best=probs.argmax(1),
-        source_features=reduced[len(features) :],
-        source_labels=source_labels,
-        source_paths=np.array([str(path) for path in source_paths], dtype=np.str_),
-    )
+    """Project the features of both domains onto their common principal components."""
+    target, source = joint_pca([features, source_features], DIMENSIONS)
+    paths = np.array([str(path) for path in source_paths], dtype=np.str_)
+    return FeatureStore(target, probs.argmax(1), source, source_labels, paths)
 
 
 def read_feature_store(path: Path) -> FeatureStore:
-    """Reads `atlas.npz`; anything else is refused in one sentence."""
+    """Read `features.npz`, or `atlas.npz` of an earlier version."""
     try:
         with np.load(path) as content:
             return FeatureStore(

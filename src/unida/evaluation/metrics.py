@@ -7,10 +7,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans, MiniBatchKMeans
-from sklearn.decomposition import PCA
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import normalize
 
+from unida.ops.pca import joint_pca
 from unida.types import FloatArray, IntArray
 from unida.utils.chunking import MAX_SAMPLES, subsample
 
@@ -164,7 +164,7 @@ def novel_nmi(
         return NAN
     x = normalize(x)
     if x.shape[1] > MANY_FEATURES and len(x) > MANY_FEATURES:
-        x = PCA(MANY_FEATURES, svd_solver="randomized", random_state=seed).fit_transform(x)
+        (x,) = joint_pca([x], MANY_FEATURES, seed)
     kind = MiniBatchKMeans if len(x) > MANY_IMAGES else KMeans
     n_different = len(np.unique(x, axis=0))  # k-means warns of groups it cannot fill
     groups = kind(min(n_classes, n_different), n_init=5, random_state=seed).fit_predict(x)

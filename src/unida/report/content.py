@@ -95,14 +95,14 @@ def collect(run: RunFolder) -> dict[str, Any]:
         "curves": _curves(read_metrics(run)),
         "evaluation": evaluation,
         "calibration": read_json(run.calibration),
-        "quality": read_json(run.quality),
+        "quality": read_json(run.stored_diagnostics),
         "skipped": [[row.get("path", ""), row.get("reason", "")] for row in skipped[:MOST_SKIPPED]],
         "n_skipped": len(skipped),
     }
 
 
 def _pick(run: RunFolder, verdicts: PredictionTable, doubt: FloatArray, seed: int) -> Shown:
-    atlas = read_feature_store(run.atlas) if run.atlas.exists() else None
+    atlas = read_feature_store(stored) if (stored := run.stored_features).exists() else None
     if atlas is not None and len(atlas.features) != len(verdicts):
         atlas = None  # of another run: better no map than a wrong one
     n_source = len(atlas.source_labels) if atlas else 0

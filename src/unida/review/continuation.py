@@ -19,14 +19,15 @@ from unida.pipeline import checked, run_adaptation
 from unida.review.corrections import (
     Corrections,
     Member,
+    read_accepted,
     read_review_target,
     read_saved,
-    read_verdicts,
 )
-from unida.training.run_folder import RunFolder, to_bytes, to_csv, write_text
+from unida.training.run_folder import RunFolder, write_text
 from unida.types import UNKNOWN
 from unida.utils import distributed
 from unida.utils.console import say
+from unida.utils.csv_files import to_bytes, to_csv
 from unida.utils.devices import pick_device
 
 Labelled = dict[str, str]
@@ -64,8 +65,7 @@ def read_reviewed(place: str | Path) -> ReviewedRun:
         raise UserError(
             f"Nothing in {place} was named or corrected yet: do so with `unida review {place}`."
         )
-    known = tuple(v for v in read_verdicts(subject.run) if v.category != UNKNOWN)
-    return ReviewedRun(Path(place), saved, subject.members, known)
+    return ReviewedRun(Path(place), saved, subject.members, read_accepted(subject.run))
 
 
 def next_config(place: str | Path) -> RunConfig:

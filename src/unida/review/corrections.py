@@ -7,14 +7,12 @@ Both hold {"names": {category: name}, "labels": {path: label}}, and in "categori
 categories that the names were given to: found anew, category 3 may be another one.
 """
 
-import csv
 import dataclasses
-import io
 import json
 import secrets
 import threading
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -22,8 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from unida.errors import UserError
+from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import UNKNOWN
+from unida.utils.csv_files import read_csv
 
 LONGEST_NAME = 200
 _NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")  # control characters, half pairs, breaks of lines
@@ -81,16 +81,18 @@ def read_review_target(place: str | Path) -> ReviewTarget:
     if not run.done.exists():
         state = "is not finished" if run.config.exists() else "holds no run"
         raise UserError(f"{place} {state}: only a finished run can be reviewed.")
-    paths = frozenset(row["path"] for row in _rows(run.predictions, ("path",)))
+    paths = frozenset(read_predictions(run.predictions).paths)
     if not run.categories.exists():
         return ReviewTarget(run, paths, (), "")
     digest = blake2b(run.categories.read_bytes(), digest_size=16).hexdigest()
     return ReviewTarget(run, paths, tuple(_members(run.categories)), digest)
 
 
-def read_verdicts(run: RunFolder) -> Iterable[Member]:
-    """The verdicts of predictions.csv: classes, or unknown, in the place of categories."""
-    return _members(run.predictions, "label")
+def read_accepted(run: RunFolder) -> tuple[Member, ...]:
+    """Read the accepted target images, with their predicted class in place of a category."""
+    table = read_predictions(run.predictions)
+    rows = zip(table.paths, table.labels, table.confidence.tolist(), strict=True)
+    return tuple(Member(*row) for row in rows if row[1] != UNKNOWN)
 
 
 def read_saved(subject: ReviewTarget) -> tuple[Corrections, bool]:
@@ -217,24 +219,13 @@ def _tidy(text: str) -> str:
     return UNKNOWN if name.casefold() == UNKNOWN else name
 
 
-def _members(place: Path, column: str = "category") -> Iterable[Member]:
-    for row in _rows(place, ("path", column, "confidence")):
-        if row[column]:
+def _members(place: Path) -> Iterable[Member]:
+    for row in read_csv(place, ("path", "category", "confidence")):
+        if row["category"]:
             try:
-                yield Member(row["path"], row[column], float(row["confidence"]))
+                yield Member(row["path"], row["category"], float(row["confidence"]))
             except ValueError:
                 raise UserError(
                     f"{place} gives {row['path']} the confidence {row['confidence']!r}: make the "
                     "file again."
                 ) from None
-
-
-def _rows(place: Path, columns: tuple[str, ...]) -> list[Mapping[str, str]]:
-    try:
-        text = place.read_bytes().decode("utf-8", "surrogateescape")
-        rows: list[Mapping[str, str]] = list(csv.DictReader(io.StringIO(text, newline="")))
-    except (OSError, csv.Error) as error:
-        raise UserError(f"{place} cannot be read: {error}.") from None
-    if any(row.get(column) is None for row in rows for column in columns):
-        raise UserError(f"{place} is not whole: it needs the columns {', '.join(columns)}.")
-    return rows

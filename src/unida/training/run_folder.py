@@ -4,10 +4,10 @@
     metrics.jsonl       one line a log point
     state.pt            training state of the last checkpoint; removed when the run is done
     model.safetensors   the trained model with its classes and reject rules
-    predictions.csv     the verdict on every target image
-    atlas.npz           features of the images in few dimensions, for maps and categories
+    predictions.csv     the prediction for every target image
+    features.npz        principal components of the features, for maps and categories
     calibration.json    how confidence was calibrated, where source images were held out
-    quality.json        label-free estimates of how good the run is, and warnings
+    diagnostics.json    label-free estimates of how good the run is, and warnings
     skipped.csv         images left out, and why
     done                written last
     categories.csv      novel categories of the unknown images (`unida discover`), and in
@@ -17,17 +17,15 @@
     review.json         names and labels a person gave (`unida.review`); every save is kept in
     review-history/
 
-Files are written to a temporary name and renamed, so whatever is there is whole.
+Files are written to a temporary name and renamed, so whatever is there is whole. Runs of unida 0.x
+have `atlas.npz` for `features.npz` and `quality.json` for `diagnostics.json`; both are still read.
 """
 
-import csv
 import dataclasses
-import io
-import itertools
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,8 +34,10 @@ import torch
 from unida.config import WHERE_NOT_WHAT, RunConfig, load_config
 from unida.data.samples import Skipped
 from unida.errors import UserError, shorten
+from unida.training.predictions import prediction_lines
 from unida.types import Prediction
 from unida.utils import distributed
+from unida.utils.csv_files import csv_lines, to_bytes
 
 FORMAT = 1
 
@@ -52,9 +52,9 @@ class RunFolder:
         self.state = self.path / "state.pt"
         self.model = self.path / "model.safetensors"
         self.predictions = self.path / "predictions.csv"
-        self.atlas = self.path / "atlas.npz"
+        self.features = self.path / "features.npz"
         self.calibration = self.path / "calibration.json"
-        self.quality = self.path / "quality.json"
+        self.diagnostics = self.path / "diagnostics.json"
         self.skipped = self.path / "skipped.csv"
         self.evaluation = self.path / "evaluation.json"
         self.done = self.path / "done"
@@ -64,6 +64,16 @@ class RunFolder:
         self.source = self.path / "source.csv"
         self.review = self.path / "review.json"
         self.review_history = self.path / "review-history"
+
+    @property
+    def stored_features(self) -> Path:
+        """The features, under the name of an earlier version where that is what there is."""
+        return _first_existing(self.features, self.path / "atlas.npz")
+
+    @property
+    def stored_diagnostics(self) -> Path:
+        """The diagnostics, under the name of an earlier version where that is what there is."""
+        return _first_existing(self.diagnostics, self.path / "quality.json")
 
     def member(self, number: int) -> "RunFolder":
         """Where one of several models is trained; the first one in the run's own folder."""
@@ -151,20 +161,6 @@ def differences(stored: RunConfig, given: RunConfig) -> list[str]:
     ]
 
 
-def prediction_lines(predictions: Iterable[Prediction]) -> Iterator[str]:
-    """The CSV file of predictions, a line at a time."""
-    rows = (
-        (str(p.path), p.label, f"{p.confidence:.6f}", f"{p.unknown_score:.6g}", p.rule)
-        for p in predictions
-    )
-    return csv_lines(("path", "label", "confidence", "unknown_score", "rule"), rows)
-
-
-def to_bytes(text: str) -> bytes:
-    """File names that are not valid UTF-8 come out as the bytes they are."""
-    return text.encode("utf-8", "surrogateescape")
-
-
 def write_text(path: Path, text: str) -> None:
     write_lines(path, (text,))
 
@@ -219,23 +215,8 @@ class _saying_what_failed:  # noqa: N801 - reads as a phrase where it is used
             ) from reason
 
 
-def to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """The text of a CSV file; any cell may hold anything."""
-    return "".join(csv_lines(header, rows))
-
-
-def csv_lines(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    """The same, a row at a time."""
-    text = io.StringIO(newline="")
-    quote_all = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
-    quote_few = csv.writer(text, lineterminator="\n")
-    for row in itertools.chain([header], rows):
-        # Before Python 3.13 the writer leaves a lone carriage return unquoted.
-        odd = any("\r" in cell for cell in row)
-        (quote_all if odd else quote_few).writerow(row)
-        yield text.getvalue()
-        text.seek(0)
-        text.truncate()
+def _first_existing(path: Path, earlier: Path) -> Path:
+    return earlier if earlier.exists() and not path.exists() else path
 
 
 def _is_empty(path: Path, source: Path) -> bool:

@@ -33,8 +33,9 @@ from unida.evaluation.evaluate import evaluate
 from unida.evaluation.selection import CRITERIA, SelectionData, hide_classes
 from unida.model import Model
 from unida.pipeline import run_adaptation
-from unida.training.run_folder import to_csv, write_text
+from unida.training.run_folder import write_text
 from unida.utils.console import say
+from unida.utils.csv_files import to_csv
 from unida.utils.locks import held
 
 

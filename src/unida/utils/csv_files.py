@@ -1,0 +1,50 @@
+"""CSV files whose cells may hold anything, and whose file names need not be valid UTF-8."""
+
+import csv
+import io
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from unida.errors import UserError
+
+
+def to_bytes(text: str) -> bytes:
+    """Encode text; file names that are not valid UTF-8 come out as the bytes they are."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """Return the text of a CSV file."""
+    return "".join(csv_lines(header, rows))
+
+
+def csv_lines(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    """Yield the text of a CSV file row by row."""
+    text = io.StringIO(newline="")
+    quote_all = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    quote_few = csv.writer(text, lineterminator="\n")
+    for row in itertools.chain([header], rows):
+        # Before Python 3.13 the writer leaves a lone carriage return unquoted.
+        has_return = any("\r" in cell for cell in row)
+        (quote_all if has_return else quote_few).writerow(row)
+        yield text.getvalue()
+        text.seek(0)
+        text.truncate()
+
+
+def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+    """Read the rows of a CSV file by column name.
+
+    Args:
+        path: the file.
+        columns: names of the columns that every row must have.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    except (OSError, csv.Error) as error:
+        raise UserError(f"{path} cannot be read: {error}.") from None
+    if any(row.get(column) is None for row in rows for column in columns):
+        raise UserError(f"{path} is incomplete: it needs the columns {', '.join(columns)}.")
+    return rows
