@@ -27,7 +27,7 @@ import torch
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from unida.bench.arrays import Arrays, read_arrays
-from unida.bench.results import Result, from_json
+from unida.bench.results import Result, read_runs
 from unida.decision.calibration import expected_error, reliability
 from unida.discovery.algorithms import WAYS
 from unida.discovery.find import class_means, find
@@ -39,17 +39,16 @@ Bools = npt.NDArray[np.bool_]
 SCORES = ("acc", "nmi", "ari", "h3")
 
 
-def evaluate(run: Path, rule: str, ways: Iterable[str]) -> list[dict[str, Any]]:
+def evaluate(run: Path, result: Result, rule: str, ways: Iterable[str]) -> list[dict[str, Any]]:
     """One row a set and way."""
-    arrays = read_arrays(run)
-    result = from_json((run / "result.json").read_text(), str(run))
+    arrays = read_arrays(run, result.refine)
     unknown = arrays.labels == len(result.known_classes)
     rejected = ~(arrays.unknown_score < result.rules[rule].threshold)
     sets = {"rejected": (rejected, ~rejected), "unknown": (unknown, ~unknown & ~rejected)}
     rows = []
     for name, (asked, known) in sets.items():
         for way in ways:
-            about = {"entry": result.entry, "task": result.task, "seed": result.seed}
+            about = {"entry": result.row, "task": result.task, "seed": result.seed}
             about |= {"rule": rule, "set": name, "way": way}
             rows.append(about | postprocess(arrays, result, rule, way, (asked, known, unknown)))
             print(in_words(rows[-1]), flush=True)
@@ -201,10 +200,13 @@ def main(argv: list[str] | None = None) -> None:
         return
     if not args.results:
         parser.error("name folders of results, or --scale")
-    runs = [
-        file.parent for place in args.results for file in sorted(place.glob("runs/*/scores.npz"))
+    rows = [
+        row
+        for place in args.results
+        for folder, result in read_runs(place)
+        if folder
+        for row in evaluate(folder, result, args.rule, args.ways)
     ]
-    rows = [row for run in runs for row in evaluate(run, args.rule, args.ways)]
     args.out = (args.out or Path("discover")).with_suffix(".json")
     args.results = [str(place) for place in args.results]
     place = machine.write(args, "discover", torch.device("cpu"), rows)

@@ -14,7 +14,7 @@ import itertools
 import json
 from pathlib import Path
 
-from unida.bench.results import Result, from_json, to_json
+from unida.bench.results import ALONE, Result, read_runs, write_results
 from unida.bench.scoring import load_images, true_names, under_rules
 from unida.config import load_config
 from unida.data.samples import read_labelled
@@ -23,7 +23,7 @@ from unida.decision.inference import predict_images
 from unida.decision.rejection import fit_rules
 from unida.evaluation.evaluate import compare, defined, rank
 from unida.model import load
-from unida.training.run_folder import RunFolder, write_text
+from unida.training.run_folder import RunFolder
 
 
 def together(runs: list[RunFolder], results: list[Result]) -> Result:
@@ -38,7 +38,7 @@ def together(runs: list[RunFolder], results: list[Result]) -> Result:
     ranking, classes = rank(found), (first.known_classes, first.shared_classes)
     return dataclasses.replace(
         first,
-        options=first.options | {"members": len(runs)},
+        options=first.options | {"ensemble": len(runs)},
         rules=under_rules(found, ranking, rules, classes),
         ranking=defined(dataclasses.asdict(ranking)),
         seconds=round(sum(result.seconds for result in results), 2),
@@ -54,19 +54,19 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="where to write results.jsonl")
     args = parser.parse_args(argv)
     found = [
-        (from_json(file.read_text(), str(file)), RunFolder(file.parent))
-        for file in args.results.glob("runs/*/result.json")
-        if RunFolder(file.parent).model.exists()
+        (result, RunFolder(folder))
+        for folder, result in read_runs(args.results)
+        if folder and RunFolder(folder).model.exists() and result.refine == ALONE
     ]
     found.sort(key=lambda one: (*_row(one[0]), one[0].seed))
     args.out.mkdir(parents=True, exist_ok=True)
-    lines = []
+    joined = []
     for row, group in itertools.groupby(found, key=lambda one: _row(one[0])):
         results, runs = map(list, zip(*group, strict=True))
         if len(runs) < 2:
             continue
-        lines.append(to_json(together(runs, results)) + "\n")
-        write_text(args.out / "results.jsonl", "".join(lines))  # who is stopped keeps what there is
+        joined.append(together(runs, results))
+        write_results(args.out / "results.jsonl", joined)  # who is stopped keeps what there is
         print(f"{' '.join(map(str, row[:5]))}: {len(runs)} models", flush=True)
 
 

@@ -21,7 +21,7 @@ from statistics import mean
 import numpy as np
 
 from unida.bench.arrays import Arrays, read_arrays
-from unida.bench.results import Result, from_json, read_results
+from unida.bench.results import Result, read_runs
 from unida.decision.calibration import expected_error, reliability
 from unida.decision.rejection import pick_rule
 from unida.evaluation.metrics import score
@@ -31,20 +31,12 @@ Row = dict[str, float]
 ECE = ("source before", "source after", "target before", "target after")
 
 
-def read(place: Path) -> list[tuple[Result, Path | None]]:
-    """Results with their run folders, where there are some."""
-    files = sorted(place.glob("runs/*/result.json")) if place.is_dir() else []
-    if files:
-        return [(from_json(file.read_text(), str(file)), file.parent) for file in files]
-    return [(result, None) for result in read_results(place)]
-
-
 def h_of_rules(result: Result, folder: Path | None, thresholds: Iterable[float]) -> Row:
     """H under the rules recorded, and at fixed thresholds where the scores are there."""
     values = {name: rule.scores["h"] for name, rule in result.rules.items()}
     row = {name: math.nan if h is None else h for name, h in values.items()}
     if folder:
-        arrays, unknown = read_arrays(folder), len(result.known_classes)
+        arrays, unknown = read_arrays(folder, result.refine), len(result.known_classes)
         for value in thresholds:
             rule = pick_rule({}, f"threshold:{value}")
             verdicts = np.where(rule.is_unknown(arrays.unknown_score), unknown, arrays.best)
@@ -58,7 +50,7 @@ def errors(result: Result, folder: Path | None) -> Row:
     if folder is None or not run.calibration.exists():
         return {}
     held_out = json.loads(run.calibration.read_text())
-    arrays = read_arrays(folder)
+    arrays = read_arrays(folder, result.refine)
     with run.predictions.open(newline="") as file:
         calibrated = np.array([float(row["confidence"]) for row in csv.DictReader(file)])
     assert len(calibrated) == len(arrays.confidence), "both are in the order of the target"
@@ -100,10 +92,10 @@ def main() -> None:
     parser.add_argument("--threshold", type=float, nargs="*", default=[])
     parser.add_argument("--to", type=Path, help="also write NAME.md")
     args = parser.parse_args()
-    runs = read(args.results)
-    keys = [(r.entry, r.task, str(r.seed)) for r, _ in runs]
-    h = [h_of_rules(result, folder, args.threshold) for result, folder in runs]
-    ece = [errors(result, folder) for result, folder in runs]
+    runs = read_runs(args.results)
+    keys = [(r.row, r.task, str(r.seed)) for _, r in runs]
+    h = [h_of_rules(result, folder, args.threshold) for folder, result in runs]
+    ece = [errors(result, folder) for folder, result in runs]
     lines = table("H under each reject rule, in %", list(zip(keys, h, strict=True)), 100)
     if any(ece):
         title = "Expected calibration error, in %"

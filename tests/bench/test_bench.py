@@ -15,7 +15,7 @@ from unida.bench import local_runner
 from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.local_runner import _note_if_killed
-from unida.bench.results import from_json, read_results, to_json
+from unida.bench.results import from_json, read_results, read_runs, to_json, write_results
 from unida.bench.run import Bench, planned, progress_table
 from unida.bench.scoring import commit_of_code
 from unida.bench.worker import Places
@@ -78,9 +78,9 @@ def test_a_second_bench_does_nothing(
     finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
     protocol, results = finished
-    before = {f: f.stat().st_mtime_ns for f in results.rglob("result.json")}
+    before = {f: f.stat().st_mtime_ns for f in results.rglob("result.jsonl")}
     assert main(arguments(protocol, results, "--oracle")) == 0
-    assert {f: f.stat().st_mtime_ns for f in results.rglob("result.json")} == before
+    assert {f: f.stat().st_mtime_ns for f in results.rglob("result.jsonl")} == before
     assert f"{N_JOBS} of {N_JOBS} runs are done already" in capsys.readouterr().err
 
 
@@ -98,10 +98,11 @@ def test_rules_are_fitted_anew_to_stored_scores(
     place = tmp_path / "results"
     shutil.copytree(finished[1], place)
     fresh = read_results(place)
-    for file in place.glob("runs/*/result.json"):
-        old = from_json(file.read_text(), "here")
+    for folder, old in read_runs(place):
+        assert folder is not None
         none = dataclasses.replace(old.rules["mixture"], threshold=-99.0, scores={})
-        file.write_text(to_json(dataclasses.replace(old, rules=old.rules | {"mixture": none})))
+        other = dataclasses.replace(old, rules=old.rules | {"mixture": none})
+        write_results(folder / "result.jsonl", [other])
     rescore.main([str(place)])
     again = read_results(place)
     assert {result.made_with.pop("rules") for result in again} == {commit_of_code()}
@@ -116,7 +117,7 @@ def test_models_of_several_seeds_are_scored_as_one(
     assert main(arguments(protocol, place, "--methods", "san", "--keep-models")) == 0
     importlib.import_module("together").main([str(place), "--out", str(tmp_path / "joined")])
     one, joined = read_results(place), read_results(tmp_path / "joined")
-    assert [(r.task, r.options["members"]) for r in joined] == [
+    assert [(r.task, r.options["ensemble"]) for r in joined] == [
         ("dark → light", 2),
         ("light → dark", 2),
     ]
@@ -189,7 +190,7 @@ def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
     with started([*UNIDA, *arguments(protocol, out, *args, steps=steps)]) as bench:
         wait_for(lambda: len(list(out.glob("runs/*/state.pt"))) > 0, bench)
         bench.kill()  # and its runs
-    assert not list(out.glob("runs/*/result.json"))
+    assert not list(out.glob("runs/*/result.jsonl"))
     assert main(arguments(protocol, out, *args, steps=steps)) == 0
     assert main(arguments(protocol, whole, *args, steps=steps)) == 0
     for a, b in zip(read_results(out), read_results(whole), strict=True):

@@ -16,9 +16,9 @@ from PIL import Image
 
 from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.figures import embedding, plot_data, plots
-from unida.bench.figures.run import FIGURES, Figure, run_figure, runs_with_results, to_csv
-from unida.bench.figures.run_selection import Choice, Run
-from unida.bench.results import Result, RuleResult, to_json
+from unida.bench.figures.run import FIGURES, Figure, run_figure, to_csv
+from unida.bench.figures.run_selection import Choice
+from unida.bench.results import Result, RuleResult, Run, read_runs, to_json, write_results
 from unida.errors import UserError
 from unida.types import UNKNOWN
 
@@ -36,6 +36,7 @@ def make_result(
     task: tuple[str, str] = ("amazon", "dslr"),
     classes: tuple[str, ...] = CLASSES,
     data: str = "office",
+    refine: str = "none",
     thresholds: tuple[float, float] = (0.0, 1.0),
     **options: Any,
 ) -> Result:
@@ -52,6 +53,7 @@ def make_result(
         target=task[1],
         entry=entry,
         method=re.split("[-:]", entry)[0],
+        refine=refine,
         seed=seed,
         label_noise=noise,
         unknown_classes=unknowns,
@@ -92,7 +94,7 @@ def make_arrays(n_classes: int, per_class: int, seed: int = 0, gap: float = 4.0)
 def write_run(folder: Path, result: Result, per_class: int = 6, terms: str = "ce open") -> Path:
     run = folder / "runs" / f"{len(list(folder.glob('runs/*'))):03}"
     run.mkdir(parents=True)
-    (run / "result.json").write_text(to_json(result))
+    write_results(run / "result.jsonl", [result])
     np.savez(run / "scores.npz", **make_arrays(len(result.known_classes), per_class, result.seed))
     rng = np.random.default_rng(result.seed)
     with (run / "metrics.jsonl").open("w") as file:
@@ -274,7 +276,7 @@ def test_other_steps_are_another_figure(tmp_path: Path) -> None:
 def test_curves_are_means_over_seeds_of_every_loss(bench: Path) -> None:
     rows = read_csv(bench / "figures" / "curves-office-unda.csv")
     assert {row["term"] for row in rows} == {"loss", "ce", "open"}
-    logs = [run.folder for run in runs_with_results(bench) if run.result.entry == "ovanet"]
+    logs = [run.folder for run in read_runs(bench) if run.result.entry == "ovanet"]
     lines = [json.loads((log / "metrics.jsonl").read_text().splitlines()[2]) for log in logs if log]
     (row,) = [r for r in rows if (r["entry"], r["term"], r["step"]) == ("ovanet", "ce", "150")]
     assert float(row["mean"]) == pytest.approx(np.mean([line["ce"] for line in lines]))
@@ -302,7 +304,7 @@ def test_a_far_score_does_not_squeeze_the_rest() -> None:
 
 def test_dots_show_the_true_class_and_cross_the_mistakes(bench: Path) -> None:
     rows = read_csv(bench / "figures" / "tsne-office-unda.csv")
-    runs = {run.result.entry: run for run in runs_with_results(bench) if not run.result.seed}
+    runs = {run.result.entry: run for run in read_runs(bench) if not run.result.seed}
     folder = runs["ovanet"].folder
     assert folder is not None
     arrays = read_arrays(folder)
@@ -412,7 +414,7 @@ def test_a_list_of_results_gives_what_needs_no_folder(
 
 def test_damaged_files_are_answered_in_a_sentence(tmp_path: Path) -> None:
     run = write_run(tmp_path, make_result())
-    runs = runs_with_results(tmp_path)
+    runs = read_runs(tmp_path)
     arrays = make_arrays(4, 3)
     np.savez(run / "scores.npz", **arrays | {"best": arrays["best"][1:]})
     with pytest.raises(UserError, match="different lengths"):

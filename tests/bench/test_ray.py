@@ -37,7 +37,7 @@ def holder_of_a_checkpointed_run(out: Path) -> int | None:
     for state in out.glob("runs/*/state.pt"):
         lock = out / "locks" / state.parent.name
         holder = lock.read_text().split()
-        if holder and not (state.parent / "result.json").exists():
+        if holder and not (state.parent / "result.jsonl").exists():
             return int(holder[-1])
     return None
 

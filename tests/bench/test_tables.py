@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,8 @@ def make(h: float = 0.5, **changes: Any) -> Result:
 
     values: dict[str, Any] = {
         "data": "office-31", "setting": "unda", "source": "amazon", "target": "dslr",
-        "entry": "san", "method": "san", "seed": 0, "label_noise": 0.0, "unknown_classes": 11,
+        "entry": "san", "method": "san", "refine": "none",
+        "seed": 0, "label_noise": 0.0, "unknown_classes": 11,
         "known_classes": [f"k{k}" for k in range(20)],
         "shared_classes": [f"k{k}" for k in range(10)],
         "images": {"source": 9, "target": 8, "unknown": 4},
@@ -216,7 +218,7 @@ def test_without_unknown_images_the_footer_names_scores_there_are(
         ({"options": {"backbone": "resnet18"}}, "backbone=resnet18"),
         ({"options": {"weights": "other.pt"}}, "weights=other.pt"),
         ({"options": {"precision": "fp32"}}, "precision=fp32"),
-        ({"options": {"members": 3}}, "members=3"),
+        ({"options": {"ensemble": 3}}, "ensemble=3"),
         ({"settings": {"lam": 0.3}}, "lam=0.3"),
         ({"settings": {}}, "lam not recorded"),
         ({"label_noise": 0.2}, "label noise 20 %"),
@@ -235,11 +237,40 @@ def test_runs_with_other_options_are_rows_of_their_own(change: Any, named: str) 
         assert row(table, f"san ({named})")["Avg published†"] == "–"
 
 
-@pytest.mark.parametrize("setting", ["by_mass", "anchors"])  # one that went, one that came
-def test_a_setting_not_all_results_know_sets_apart_only_where_it_was_in_use(setting: str) -> None:
-    usual, used = (make(settings={"lam": 1.0, setting: value}) for value in (False, True))
-    assert from_json(to_json(usual), "here") == make()
-    assert from_json(to_json(used), "here") == used
+def format_1(entry: str, settings: dict[str, Any], **options: Any) -> str:
+    """A line of an earlier version, in which refinement was a setting."""
+    values = json.loads(to_json(make(entry=entry, settings=settings, options=options)))
+    return json.dumps({k: v for k, v in values.items() if k != "refine"} | {"format": 1})
+
+
+def test_format_1_is_migrated() -> None:
+    before = {"neighbours": None, "anchors": True, "nearest_by": "z_then_y"}
+    for entry, settings, refine in (
+        ("san", {}, "none"),  # before there were neighbours
+        ("san:neighbours=0", {"neighbours": 0, "by_mass": False}, "none"),
+        ("san", {"neighbours": None}, "knn (z)"),
+        ("san:anchors=false", {"neighbours": None, "anchors": False}, "knn (z)"),
+        ("san:neighbours=9", {"neighbours": 9}, "knn (z, k=9)"),
+        ("san:nearest_by=z", before | {"nearest_by": "z"}, "prototypes,knn (z)"),
+        ("san", before, "prototypes,knn"),
+    ):
+        found = from_json(format_1(entry, {"lam": 1.0} | settings, members=3), "here")
+        assert found == make(refine=refine, options={"ensemble": 3})
+    assert from_json(format_1("san:lam=1:anchors=false", {}), "here").entry == "san:lam=1"
+
+
+def test_a_refinement_is_a_row_of_its_own() -> None:
+    runs = office() + office(refine="prototypes,knn") + office(refine="knn")
+    table = paper_table(runs)
+    assert [r[0] for r in table.rows[::2]] == ["san", "san + knn", "san + refinement"]
+    assert {record.refine for record in table.records} == {"", "none", "knn", "prototypes,knn"}
+    assert "'+ refinement' is k-NN smoothing" in notes(table)
+    assert "refinement" not in notes(paper_table(office()))
+    variants = [dataclasses.replace(r, entry="san-no-scl") for r in runs]
+    assert [r[0].split(",")[0] for r in paper_tables(runs + variants)[-1].rows[::2]] == [
+        "san", "san + knn", "san + refinement",
+        "san-no-scl", "san-no-scl + knn", "san-no-scl + refinement",
+    ]  # fmt: skip
 
 
 def test_what_has_no_say_sets_nothing_apart() -> None:
@@ -264,13 +295,12 @@ def test_duplicates_are_an_error() -> None:
         paper_table([make(), make(0.7)])
 
 
-@pytest.mark.parametrize("entry", ["tnt", "gate", "spa", "spa-ovanet"])
-def test_reconstructions_say_so_in_every_table(entry: str) -> None:
-    runs = office(entry)
+def test_reconstructions_are_marked_in_every_table() -> None:
+    runs = [r for entry in ("tnt", "gate", "spa", "spa-ovanet") for r in office(entry, (0,))]
     for table in (paper_table(runs), full_table(runs)):
-        text = to_markdown(table) + to_latex(table)
-        assert f"{entry} (reconstruction)" in text
-        assert "'reconstruction': no code of the authors" in notes(table)
+        label = table.columns.index("method")
+        assert all(cells[label].endswith(" (reconstruction)") for cells in table.rows)
+        assert "'reconstruction': " in notes(table)
         assert {record.reconstruction for record in table.records if not record.published} == {True}
 
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.tasks import Task, write_task
 from unida.bench.arrays import Arrays
+from unida.bench.results import read_runs
 from unida.config import load_config
 from unida.data.holdout import FEWEST, FEWEST_OF_CLASS, hold_out
 from unida.data.samples import Samples
@@ -246,13 +247,13 @@ class TestTheTableOfRules:
         return importlib.import_module("rules")
 
     def test_committed_results_have_h_of_their_rules(self, rules: Any) -> None:
-        result, folder = rules.read(BENCHMARKS / "office_home" / "unda")[0]
+        folder, result = read_runs(BENCHMARKS / "office_home" / "unda")[0]
         assert folder is None
         assert rules.h_of_rules(result, folder, [0.5]).keys() == {"own", "mixture"}
         assert rules.errors(result, folder) == {}
 
     def test_a_run_has_fixed_thresholds_and_errors_too(self, rules: Any, tmp_path: Path) -> None:
-        result = rules.read(BENCHMARKS / "office_home" / "unda")[0][0]
+        result = read_runs(BENCHMARKS / "office_home" / "unda")[0].result
         unknown = len(result.known_classes)
         sure = np.array([0.9, 0.5, 0.7, 0.8])
         arrays = Arrays(

@@ -12,7 +12,7 @@ from PIL import Image
 
 from tests.tasks import Task
 from unida.bench.arrays import Arrays
-from unida.bench.results import Result, RuleResult, to_json
+from unida.bench.results import Result, RuleResult, write_results
 from unida.cli.main import main
 from unida.discovery import find as finding
 from unida.discovery.algorithms import DEFAULT, WAYS, balanced, numbers_to_try
@@ -422,12 +422,13 @@ def write_result(run: Path, x: Features, labels: IntArray) -> None:
     Arrays(mine, names, best, half, score, x, best[known], x[known]).save(run / "scores.npz")
     rule = RuleResult("own", 0.0, "", {"known": 1.0, "unknown": 1.0}, [])
     result = Result(
-        data="d", setting="unda", source="a", target="b", entry="san", method="san", seed=0,
+        data="d", setting="unda", source="a", target="b", entry="san", method="san",
+        refine="none", seed=0,
         label_noise=0.0, unknown_classes=2, known_classes=["2", "3"], shared_classes=["2", "3"],
         images={}, options={}, settings={}, rules={"mixture": rule}, ranking={}, seconds=0.0,
         parameters=0, made_with={},
     )  # fmt: skip
-    (run / "result.json").write_text(to_json(result))
+    write_results(run / "result.jsonl", [result])
 
 
 def benchmark(monkeypatch: pytest.MonkeyPatch, *args: object) -> None:

@@ -22,9 +22,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("--option", f"steps={STEPS}", "log_every=4", "checkpoint_every=4", "device=cpu"),
     ]
     with started([*UNIDA, *command]) as bench:
-        wait_for(lambda: len(list(out.glob("runs/*/result.json"))) >= 2, bench)
+        wait_for(lambda: len(list(out.glob("runs/*/result.jsonl"))) >= 2, bench)
         bench.kill()
-    before = {file: file.stat().st_mtime_ns for file in out.glob("runs/*/result.json")}
+    before = {file: file.stat().st_mtime_ns for file in out.glob("runs/*/result.jsonl")}
     assert 2 <= len(before) < 12
     assert main(command) == 0
     assert {file: file.stat().st_mtime_ns for file in before} == before  # none was done again

@@ -1,4 +1,7 @@
-"""scores.npz of a run: what its figures are drawn from."""
+"""Arrays of a run that its figures are drawn from: scores.npz.
+
+A run has a file for the method alone and, where its predictions were refined, a second one.
+"""
 
 import zipfile
 from dataclasses import dataclass, fields
@@ -7,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from unida.bench.results import ALONE
 from unida.errors import UserError
 from unida.training.run_folder import write_file
 from unida.types import FloatArray, IntArray
@@ -14,17 +18,17 @@ from unida.types import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Arrays:
-    """What a run said of its images, and the truth.
+    """Outputs of a run for its images, and their true classes.
 
     Attributes:
         labels: true classes of the target, the number of known classes for unknown.
         true_class: their names, those of unknown classes too.
         best: most likely known classes.
         confidence: probability of that class.
-        unknown_score: how unknown each image seems.
-        features: of the target, in few dimensions.
+        unknown_score: higher for images that are more likely of an unknown class.
+        features: of the target, reduced by PCA.
         source_labels: classes of a sample of the source.
-        source_features: their features, in the same dimensions.
+        source_features: their features, in the same PCA space.
     """
 
     labels: IntArray
@@ -41,16 +45,23 @@ class Arrays:
         write_file(path, lambda file: np.savez_compressed(file, **content))
 
 
-def read_arrays(folder: Path) -> Arrays:
-    """Reads scores.npz of a run folder; anything else is refused in one sentence."""
-    file = folder / "scores.npz"
+def scores_file(folder: Path, refine: str = ALONE) -> Path:
+    """Return the file of a run folder for the method alone or for the refined predictions."""
+    return folder / ("scores.npz" if refine == ALONE else "scores-refined.npz")
+
+
+def read_arrays(folder: Path, refine: str = ALONE) -> Arrays:
+    """Read the arrays of a run folder; anything else is refused in one sentence."""
+    file = scores_file(folder, refine)
+    if not file.exists():
+        file = scores_file(folder)  # a run of results format 1 has only one file
     try:
         with np.load(file) as content:
             arrays = Arrays(**{field.name: content[field.name] for field in fields(Arrays)})
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{file} does not hold the scores of a run ({error!r}).") from None
     of_target = (arrays.labels, arrays.true_class, arrays.best, arrays.unknown_score)
-    target, source = len(arrays.features), len(arrays.source_features)
-    if {len(a) for a in of_target} != {target} or len(arrays.source_labels) != source:
+    n_target, n_source = len(arrays.features), len(arrays.source_features)
+    if {len(a) for a in of_target} != {n_target} or len(arrays.source_labels) != n_source:
         raise UserError(f"{file} holds arrays of different lengths.")
     return arrays

@@ -1,12 +1,12 @@
-"""A folder of results, which several processes and machines may work on at once.
+"""A folder of results, which several processes and machines may write to at once.
 
-    runs/NAME         a run folder with result.json and scores.npz
-    failed/NAME.json  why a run failed; gone once it has a result
+    runs/NAME         a run folder with result.jsonl and scores.npz
+    failed/NAME.json  why a run failed; removed once it has a result
     tasks/            image lists of the tasks
-    cache/            decoded images, shared by the runs; may be removed when all is done
-    logs/NAME.log     what a run said
-    locks/NAME        held while a run is worked on; the system lets go of it if the holder dies
-    results.jsonl     all results, a line each
+    cache/            decoded images, shared by the runs; may be removed after the last run
+    logs/NAME.log     output of the process that executed the run
+    locks/NAME        held while a run is executed; the system releases it if the holder dies
+    results.jsonl     all results, one per line
 
 NAME is that of a job: a few words and a hash of its configuration.
 """
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 from unida.bench.jobs import Job
+from unida.bench.results import RESULT
 from unida.training.run_folder import write_text
 from unida.utils.locks import held, is_held
 
@@ -27,7 +28,7 @@ State = Literal["waiting", "running", "done", "failed"]
 
 
 class ResultsFolder:
-    """Where the runs of a benchmark lie."""
+    """The files of a benchmark."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -36,7 +37,7 @@ class ResultsFolder:
         return self.path / "runs" / job.name
 
     def result(self, job: Job) -> Path:
-        return self.run(job) / "result.json"
+        return self.run(job) / RESULT
 
     def failure(self, job: Job) -> Path:
         return self.path / "failed" / f"{job.name}.json"
@@ -45,9 +46,9 @@ class ResultsFolder:
         return self.path / "logs" / f"{job.name}.log"
 
     def task(self, job: Job) -> Path:
-        """Folder of the image lists: one a task, so that runs of a task share them."""
+        """Return the folder of the image lists, which the runs of a task share."""
         parts = [job.setting, job.source, job.target, f"noise{job.label_noise:g}"]
-        # The noise is drawn by the run's seed, so that seeds differ in it too.
+        # Noise is drawn with the run's seed, so seeds differ in it too.
         parts += [f"seed{job.seed}"] if job.label_noise else []
         parts += [] if job.unknown_classes is None else [f"unknown{job.unknown_classes}"]
         return self.path / "tasks" / "_".join(parts).replace(" ", "").replace("/", "-")
@@ -58,9 +59,9 @@ class ResultsFolder:
 
     @contextmanager
     def lock(self, name: str, wait: bool = False) -> Iterator[bool]:
-        """Whether this process holds the lock of that name while the block runs.
+        """Hold the lock of that name within the block; yield False where another process has it.
 
-        The file says which process held it last.
+        The file records the process that held it last.
         """
         with held(self.path / "locks" / name, wait) as file:
             if file is not None:
@@ -70,7 +71,7 @@ class ResultsFolder:
             yield file is not None
 
     def is_locked(self, job: Job) -> bool:
-        """Whether some process works on a job."""
+        """Return whether a process is executing a job."""
         return is_held(self.path / "locks" / job.name)
 
     def fail(self, job: Job, reason: str) -> None:
@@ -85,7 +86,7 @@ class ResultsFolder:
         return "running" if self.is_locked(job) else "waiting"
 
     def steps_done(self, job: Job) -> int:
-        """Of a run in progress, by the last line of its log."""
+        """Return the steps of a run in progress, from the last line of its log."""
         try:
             last = (self.run(job) / "metrics.jsonl").read_text().splitlines()[-1]
             return int(json.loads(last)["step"])

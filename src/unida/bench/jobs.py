@@ -1,4 +1,4 @@
-"""The matrix of a benchmark: which runs there are, and what each is called."""
+"""The matrix of a benchmark: its runs and their names."""
 
 import dataclasses
 import functools
@@ -12,30 +12,30 @@ from pathlib import Path
 from typing import Any
 
 from unida.bench.entries import parse_entry
-from unida.bench.results import FORMAT, without_off
+from unida.bench.results import FORMAT
 from unida.config import WHERE_NOT_WHAT, RunConfig, from_mapping, parse_settings
 from unida.errors import require
 from unida.methods import METHODS
 from unida.protocols.tasks import load_protocol
 
 GIVEN_BY_THE_JOB = frozenset({"source", "target", "out", "method", "settings", "seed"})
-"""Fields of `RunConfig` that follow from the job and cannot be given as options."""
+"""Fields of `RunConfig` that are derived from the job and cannot be given as options."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run of a benchmark: all its result follows from, but for where things lie.
+    """One run of a benchmark: everything its result depends on, without paths.
 
     Attributes:
         data: name of a protocol, or path of its TOML file.
         setting: of the protocol: unda, oda, …
-        source: domain to learn from.
+        source: labelled domain.
         target: domain to label.
         entry: method with its settings (`unida.bench.entries`).
         seed: of everything random.
         label_noise: share of source labels made wrong.
         unknown_classes: target-private classes left in the target; None for all.
-        options: fields of `RunConfig`, on top of the protocol's own.
+        options: fields of `RunConfig` that override the protocol's.
         oracle: also score every checkpoint with target labels.
     """
 
@@ -51,7 +51,7 @@ class Job:
     oracle: bool = False
 
     def config(self, source: Path, target: Path, out: Path) -> RunConfig:
-        """The run, for a task whose files lie there."""
+        """Return the config of the run, with the files of its task."""
         entry = parse_entry(self.entry)
         # The papers train on all source images.
         values = {"holdout": 0.0} | load_protocol(self.data).run | self.options
@@ -63,14 +63,14 @@ class Job:
 
     @functools.cached_property
     def name(self) -> str:
-        """Folder of the run: a few words for people, then a hash of the full configuration."""
+        """Name of the run folder: a few readable words, then a hash of the full configuration."""
         words = (self.entry, self.source, self.target, f"s{self.seed}")
         readable = "_".join(re.sub(r"[^A-Za-z0-9.=-]+", "", word)[:40] for word in words)
         return f"{readable}_{_digest(self._everything())}"
 
     def _everything(self) -> dict[str, Any]:
         entry, protocol = parse_entry(self.entry), load_protocol(self.data)
-        run = without_off(dataclasses.asdict(self.config(Path(), Path(), Path())))
+        run = dataclasses.asdict(self.config(Path(), Path(), Path()))
         weights = run["weights"]
         if weights is not None and Path(weights).is_file():
             run["weights"] = _digest_of_file(weights)
@@ -97,7 +97,7 @@ def plan(
     unknown_classes: Iterable[int | None] = (None,),
     oracle: bool = False,
 ) -> list[Job]:
-    """Every combination once, all methods of a task and seed before the next."""
+    """Return every combination once: all methods of a task and seed before the next."""
     protocol = load_protocol(data)
     require(setting in protocol.splits, "setting", setting, ", ".join(protocol.splits))
     for name in options:
@@ -109,7 +109,7 @@ def plan(
         for seed, noise, unknowns, task, row in combinations
     ]
     for job in jobs:
-        job.config(Path(), Path(), Path())  # a bad option is found before the first run
+        job.config(Path(), Path(), Path())  # a bad option is reported before the first run
     return jobs
 
 

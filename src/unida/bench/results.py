@@ -1,8 +1,8 @@
 """A result: what one run of a benchmark was, and how it scored at the last step.
 
-A folder of results has a folder a run under `runs/`; in it, beside the files of any run
-(`unida.training.run_folder`), lie `result.json` and `scores.npz`. Results can also be kept as
-lines of one `.jsonl` file, which is how they are committed.
+A trained run has a result for the method alone and, where its predictions were refined
+(`unida.decision`), a second one. They are lines of one JSON Lines file: `result.jsonl` in the run's
+folder under `runs/`, `results.jsonl` for all runs, which is what is committed.
 """
 
 import dataclasses
@@ -10,24 +10,22 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from unida.errors import UserError
 from unida.training.run_folder import write_text
 
-FORMAT = 1
-"""Of result.json; a file of another format is refused."""
-OFF: dict[str, Any] = {"holdout": 0.0, "members": 1}
-"""Options that are named only where they are in use: runs and results from before they were there
-are the same."""
-UNSAID = (
-    ("san", "by_mass", False),
-    ("san", "anchors", False),
-    ("san", "nearest_by", "z"),
-    ("ovanet", "anchors", False),
-)
-"""Method, name and value of settings that came or went when every run had that value: results are
-read without them, so that older and newer ones stand in one row."""
+FORMAT = 2
+"""Of a line; lines of format 1 are migrated as they are read, others are refused."""
+RESULT = "result.jsonl"
+"""File of a finished run's results."""
+ALONE = "none"
+"""`refine` of a method alone."""
+REFINED = "prototypes,knn"
+"""`refine` of the full refinement, whose rows are named `+ refinement`."""
+OFF: dict[str, Any] = {"holdout": 0.0, "ensemble": 1}
+"""Options that are recorded only where they are in use, so that results from before they were
+introduced stand in one row with later ones."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +33,11 @@ class RuleResult:
     """How a run scored under one reject rule.
 
     Attributes:
-        in_force: the rule that decided, `own` where the one asked for found no ground.
+        in_force: the rule that was applied: `own` where the requested one could not be fitted.
         threshold: scores from here on are unknown.
-        note: what the fit found, in words.
+        note: summary of the fit.
         scores: by name, as fractions: the fields of `unida.evaluation.metrics.Score` and `h3`;
-        None where
-            undefined.
+            None where undefined.
         confusion: rows are true classes (the shared ones, then unknown), columns predictions (all
             known classes, then unknown); counts.
     """
@@ -54,24 +51,26 @@ class RuleResult:
 
 @dataclass(frozen=True)
 class Result:
-    """One finished run.
+    """The scores of one finished run, with or without refinement.
 
     Attributes:
         data: name of the protocol.
         setting: unda, oda, pda, closed or one of the protocol's own.
         source: name of the source domain.
         target: name of the target domain.
-        entry: the row it belongs to, such as `san` or `san-no-scl` (`unida.bench.entries`).
-        method: the method of that row.
+        entry: method with its settings, such as `san` or `san-no-scl` (`unida.bench.entries`).
+        method: the method of that entry.
+        refine: how predictions were refined on the target: `none`, `knn` or `prototypes,knn`.
+            Migrated results have other values too, such as `knn (z)`.
         seed: of everything random in the run.
         label_noise: share of source labels that were made wrong.
         unknown_classes: target-private classes that were in the target.
         known_classes: names of the source's classes, in order.
         shared_classes: those of them that are in the target.
         images: numbers of images: source, target, unknown (in the target).
-        options: fields of `RunConfig` but for paths: steps, batch, backbone, …
+        options: fields of `RunConfig` except paths and `refine`: steps, batch, backbone, …
         settings: all settings of the method.
-        rules: by the name of the reject rule asked for.
+        rules: by the name of the requested reject rule.
         ranking: threshold-free numbers: auroc, oscr, nmi, closed (accuracy of the most likely
             class on known images).
         oracle: found with target labels, for reference only, and only if asked for: `h` at the
@@ -87,6 +86,7 @@ class Result:
     target: str
     entry: str
     method: str
+    refine: str
     seed: int
     label_noise: float
     unknown_classes: int
@@ -106,59 +106,115 @@ class Result:
     def task(self) -> str:
         return f"{self.source} → {self.target}"
 
+    @property
+    def row(self) -> str:
+        """Name of its row in tables and figures."""
+        return row_name(self.entry, self.refine)
+
+
+class Run(NamedTuple):
+    """A result and the folder of its run; None where the result was read from a list."""
+
+    folder: Path | None
+    result: Result
+
+
+def row_name(entry: str, refine: str) -> str:
+    """Return the row of an entry: the method alone, `+ refinement`, or another refinement."""
+    if refine == ALONE:
+        return entry
+    return f"{entry} + {'refinement' if refine == REFINED else refine}"
+
 
 def without_off(options: dict[str, Any]) -> dict[str, Any]:
-    """The options but for those in `OFF` that are not in use."""
+    """Return the options except those in `OFF` that are not in use."""
     return {name: value for name, value in options.items() if name not in OFF or OFF[name] != value}
 
 
 def to_json(result: Result) -> str:
-    """One line."""
+    """Serialise a result as one line."""
     return json.dumps({"format": FORMAT} | dataclasses.asdict(result))
 
 
 def from_json(text: str, where: str) -> Result:
-    """Reads what `to_json` wrote; anything else is refused in one sentence."""
+    """Parse a line of `to_json`, of this format or format 1.
+
+    Raises:
+        UserError: for anything else; the message starts with `where`.
+    """
     try:
         values = dict(json.loads(text))
-        if (found := values.pop("format")) != FORMAT:
+        if (found := values.pop("format")) not in (1, FORMAT):
             raise UserError(
-                f"{where} is a result of format {found}; this version reads format {FORMAT}: "
-                "run the bench again, or use the version of unida that wrote it."
+                f"{where} is a result of format {found}; this version reads formats 1 and "
+                f"{FORMAT}: run the bench again, or use the version of unida that wrote it."
             )
+        if found == 1:
+            values = _migrate(values)
         rules = {k: RuleResult(**v) for k, v in values.pop("rules").items()}
-        method, settings = values["method"], values.pop("settings").items()
-        settings = {k: v for k, v in settings if (method, k, v) not in UNSAID}
-        return Result(rules=rules, settings=settings, **values)
+        return Result(rules=rules, **values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{where} is not a result of unida bench ({error!r}).") from None
 
 
-def read_results(place: str | Path) -> list[Result]:
-    """All results of a folder or of one `.jsonl` file, in a fixed order.
+def _migrate(values: dict[str, Any]) -> dict[str, Any]:
+    """Convert format 1: refinement was a setting of SAN and OVANet, `ensemble` was `members`."""
+    settings, options = dict(values["settings"]), dict(values["options"])
+    refine = ALONE
+    if values["method"] in ("san", "ovanet"):
+        # A result from before a setting was introduced lacks it; a null stands for the default 6.
+        absent = {"neighbours": 0, "anchors": False, "nearest_by": "z"}
+        k, prototypes, by = (settings.pop(name, value) for name, value in absent.items())
+        details = (["z"] if by != "z_then_y" else []) + ([] if k in (None, 6) else [f"k={k}"])
+        if k != 0:
+            refine = (REFINED if prototypes else "knn") + f" ({', '.join(details)})" * bool(details)
+        kept = (p for p in values["entry"].split(":") if p.partition("=")[0] not in absent)
+        values["entry"] = ":".join(kept)
+        if settings.get("by_mass") is False:  # a setting that was removed; all had this value
+            del settings["by_mass"]
+    if "members" in options:
+        options["ensemble"] = options.pop("members")
+    return values | {"refine": refine, "settings": settings, "options": options}
 
-    A folder without runs, as it is committed, has them in `results.jsonl`.
+
+def read_runs(place: str | Path) -> list[Run]:
+    """Read the results of a folder or `.jsonl` file, with their run folders where there are any.
+
+    A folder without runs, as it is committed, has its results in `results.jsonl`.
     """
     place = Path(place)
-    files = [place]
-    if place.is_dir():
-        files = sorted(place.glob("runs/*/result.json")) or [place / "results.jsonl"]
-        files = [file for file in files if file.exists()]
-    results = [result for file in files for result in _read_lines(file)]
-    if not results:
+    # A run of format 1 has result.json; where both are present, the later name is the newer file.
+    files = {file.parent: file for file in sorted(place.glob("runs/*/result.json*"))}
+    runs = [Run(run, result) for run, file in files.items() for result in _read_lines(file)]
+    if not files and (file := place / "results.jsonl" if place.is_dir() else place).exists():
+        runs = [Run(None, result) for result in _read_lines(file)]
+    if not runs:
         raise UserError(f"{place} holds no result: run `unida bench` into it first.")
-    return sorted(results, key=lambda r: (r.data, r.setting, r.entry, r.source, r.target, r.seed))
+    return runs
+
+
+def read_results(place: str | Path) -> list[Result]:
+    """Read all results of a folder or `.jsonl` file, in a fixed order."""
+
+    def order(r: Result) -> tuple[str | int, ...]:
+        return (r.data, r.setting, r.entry, r.refine, r.source, r.target, r.seed)
+
+    return sorted((run.result for run in read_runs(place)), key=order)
+
+
+def write_results(file: Path, results: Iterable[Result]) -> None:
+    """Write results as lines; the file is there only when it is complete."""
+    write_text(file, "".join(to_json(result) + "\n" for result in results))
 
 
 def gather(place: Path) -> None:
-    """Writes all results of a folder's runs into its `results.jsonl`."""
-    lines = [to_json(result) + "\n" for result in read_results(place)]
-    write_text(place / "results.jsonl", "".join(lines))
+    """Collect the results of a folder's runs in its `results.jsonl`."""
+    write_results(place / "results.jsonl", read_results(place))
 
 
 def _read_lines(file: Path) -> Iterable[Result]:
     try:
-        lines = file.read_text().splitlines()
+        lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} cannot be read ({error!r}).") from None
     for number, line in enumerate(lines, 1):

@@ -19,7 +19,7 @@ from sklearn.decomposition import PCA
 from unida import __version__
 from unida.bench.arrays import Arrays
 from unida.bench.jobs import Job
-from unida.bench.results import Result, RuleResult, without_off
+from unida.bench.results import ALONE, Result, RuleResult, without_off
 from unida.config import WHERE_NOT_WHAT, RunConfig
 from unida.data.augmentations import View
 from unida.data.domain import Domain, load_domains
@@ -105,6 +105,7 @@ def score_run(
         target=job.target,
         entry=job.entry,
         method=model.method_name,
+        refine=ALONE,
         seed=job.seed,
         label_noise=job.label_noise,
         unknown_classes=task.unknown_classes,
@@ -218,7 +219,8 @@ def _options(config: RunConfig, method: Method) -> dict[str, Any]:
     """As they were in force; a frozen network has no use for those left to its weights."""
     config = config if config.frozen else resolve_auto(config, method.backbone)
     left_out = WHERE_NOT_WHAT | {"method", "settings", "seed"}
-    values = without_off(dataclasses.asdict(config))
+    values = dataclasses.asdict(config)
+    values = without_off({"ensemble": values.pop("members")} | values)
     return {k: v for k, v in values.items() if k not in left_out} | {
         "weights": Path(config.weights).name if config.weights else None
     }

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
-from unida.bench.results import to_json
+from unida.bench.results import write_results
 from unida.bench.scoring import Oracle, score_run
 from unida.config import RunConfig, load_config
 from unida.errors import UserError
 from unida.pipeline import run_adaptation
 from unida.protocols.tasks import TaskFiles, load_protocol, write_task
-from unida.training.run_folder import RunFolder, write_text
+from unida.training.run_folder import RunFolder
 from unida.utils.process import reuse_memory
 
 BUSY = 75
@@ -66,7 +66,7 @@ def _run(job: Job, folder: ResultsFolder, places: Places) -> None:
     model = run_adaptation(config, resume=run.config.exists(), watch=oracle)
     result, arrays = score_run(model, job, config, task, oracle)
     arrays.save(run.path / "scores.npz")
-    write_text(folder.result(job), to_json(result) + "\n")  # last: what has it is complete
+    write_results(folder.result(job), [result])  # last: what has it is complete
     if not places.keep_models:
         run.model.unlink(missing_ok=True)
 

@@ -19,18 +19,17 @@ from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.figures.embedding import embed
 from unida.bench.figures.run_selection import (
     Choice,
-    Run,
     clean,
     few_entries,
     most_entries,
     one_run_an_entry,
     order,
-    refuse_twins,
+    refuse_duplicates,
     swept,
     whole,
     with_folder,
 )
-from unida.bench.results import Result, RuleResult
+from unida.bench.results import Result, RuleResult, Run
 from unida.errors import UserError, require, shorten
 from unida.methods import METHODS
 from unida.types import UNKNOWN
@@ -143,7 +142,7 @@ def ablation(runs: list[Run], choice: Choice) -> Sheet[Point]:
         varied = {method for method in methods if methods.count(method) > 1}
         wanted = varied | ({"ovanet"} if "san" in varied else set())  # as in the paper
         runs = [run for run in runs if run.result.method in wanted]
-    if len({run.result.entry for run in runs}) < 2:
+    if len({run.result.row for run in runs}) < 2:
         raise UserError("No method was run with a variant of it, so there is nothing to compare.")
     return _compare(runs, lambda result: 0.0, choice, "What each part contributes", "")
 
@@ -151,6 +150,7 @@ def ablation(runs: list[Run], choice: Choice) -> Sheet[Point]:
 def curves(runs: list[Run], choice: Choice) -> Sheet[Loss]:
     """Every loss term of every entry over the steps of one task."""
     runs = whole(clean(with_folder(runs, "metrics.jsonl")))
+    runs = list({run.folder: run for run in runs}.values())  # refinement is no part of training
     task = most_entries(runs, lambda run: run.result.task)
     runs, notes = few_entries([run for run in runs if run.result.task == task], choice)
     logged: dict[tuple[str, str, int], list[float]] = defaultdict(list)
@@ -241,10 +241,10 @@ _Cells = dict[tuple[str, float], dict[tuple[int, str], Result]]
 
 def _cells(runs: list[Run], at: Callable[[Result], float]) -> _Cells:
     """Results by entry and place on the axis, then by seed and task."""
-    refuse_twins(runs)
+    refuse_duplicates(runs)
     cells: _Cells = defaultdict(dict)
     for result in sorted((run.result for run in runs), key=lambda r: (order(r), at(r), r.seed)):
-        cells[result.entry, at(result)][result.seed, result.task] = result
+        cells[result.row, at(result)][result.seed, result.task] = result
     return dict(cells)
 
 
@@ -300,7 +300,7 @@ def _log(run: Run) -> dict[tuple[str, int], float]:
 
 def _arrays(run: Run) -> Arrays:
     assert run.folder is not None
-    return read_arrays(run.folder)
+    return read_arrays(run.folder, run.result.refine)
 
 
 def _histogram(result: Result, arrays: Arrays) -> Iterable[Bin]:
@@ -309,7 +309,7 @@ def _histogram(result: Result, arrays: Arrays) -> Iterable[Bin]:
     values = arrays.unknown_score
     finite = values[np.isfinite(values)]
     if not len(finite):
-        raise UserError(f"{result.entry} gave no finite unknown score.")
+        raise UserError(f"{result.row} gave no finite unknown score.")
     # A few far scores must not squeeze the rest into one bin.
     low, high = np.percentile(finite, (0.2, 99.8))
     low, high = min((low, *thresholds.values())), max((high, *thresholds.values()))
@@ -319,9 +319,9 @@ def _histogram(result: Result, arrays: Arrays) -> Iterable[Bin]:
         counts, _ = np.histogram(np.clip(values[part & np.isfinite(values)], low, high), edges)
         for left, right, count in zip(edges[:-1], edges[1:], counts, strict=True):
             share = 100 * int(count) / max(1, int(part.sum()))
-            yield Bin(result.entry, group, float(left), float(right), share)
+            yield Bin(result.row, group, float(left), float(right), share)
     for name, threshold in thresholds.items():
-        yield Bin(result.entry, f"threshold: {name}", threshold, threshold, None)
+        yield Bin(result.row, f"threshold: {name}", threshold, threshold, None)
 
 
 def _dots(result: Result, arrays: Arrays, rule: str) -> list[Dot]:
@@ -330,7 +330,7 @@ def _dots(result: Result, arrays: Arrays, rule: str) -> list[Dot]:
     wrong = np.where(rejected, unknown, arrays.best) != arrays.labels
     names = [*result.known_classes, UNKNOWN]
     return [
-        Dot(result.entry, spot.domain, names[k], (k + 1) % (unknown + 1), spot.x, spot.y, mistake)
+        Dot(result.row, spot.domain, names[k], (k + 1) % (unknown + 1), spot.x, spot.y, mistake)
         for spot in embed(arrays, unknown)
         for k, mistake in [_verdict(spot.domain, spot.number, arrays, wrong)]
     ]

@@ -24,8 +24,8 @@ import tyro
 
 from unida.bench.figures import plot_data, plots, theme
 from unida.bench.figures.plot_data import Sheet
-from unida.bench.figures.run_selection import Choice, Run
-from unida.bench.results import Result, from_json
+from unida.bench.figures.run_selection import Choice
+from unida.bench.results import Run, read_runs
 from unida.bench.tables.groups import traits
 from unida.errors import UserError, require, shorten
 from unida.training.run_folder import write_file, write_text
@@ -77,7 +77,7 @@ def run_figure(given: Figure) -> None:
     """Draws all that was asked for and that the results allow; says what was left out and why."""
     kinds = _kinds(given.kinds)
     theme.need_matplotlib()
-    runs = _filtered(runs_with_results(given.results), given)
+    runs = _filtered(read_runs(given.results), given)
     choice = Choice(given.rule, given.seed, bool(given.entries))
     place = given.results if given.results.is_dir() else given.results.parent
     out = given.out or place / "figures"
@@ -97,29 +97,6 @@ def run_figure(given: Figure) -> None:
             written += 1
     if not written:
         raise UserError(f"{given.results} has nothing to draw {shorten(kinds)} from.")
-
-
-def runs_with_results(place: str | Path) -> list[Run]:
-    """The results of a folder's runs, each with its run folder, or those of a list.
-
-    As in `unida.bench.results.read_results`, a folder without runs has a `results.jsonl`.
-    """
-    place = Path(place)
-    folders = sorted(place.glob("runs/*/result.json"))
-    lists = [file for file in (place / "results.jsonl",) if file.exists() and not folders]
-    runs = [Run(file.parent, result) for file in folders for result in _read(file)]
-    runs += [Run(None, r) for file in (lists if place.is_dir() else [place]) for r in _read(file)]
-    if not runs:
-        raise UserError(f"{place} holds no result: run `unida bench` into it first.")
-    return runs
-
-
-def _read(file: Path) -> list[Result]:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} cannot be read ({error!r}).") from None
-    return [from_json(line, f"{file}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
 
 
 def to_csv(sheet: Sheet[Any]) -> str:
@@ -163,10 +140,15 @@ def _filtered(runs: list[Run], given: Figure) -> list[Run]:
         asked = _plain_task(given.task)
         require(asked in tasks, "task", given.task, shorten(sorted(tasks.values())))
         runs = [run for run in runs if _plain_task(run.result.task) == asked]
-    entries, there = _list(given.entries), sorted({run.result.entry for run in runs})
+    entries = _list(given.entries)
+    known = sorted({name for run in runs for name in (run.result.entry, run.result.row)})
     for entry in entries:
-        require(entry in there, "entries", entry, shorten(there))
-    return [run for run in runs if not entries or run.result.entry in entries]
+        require(entry in known, "entries", entry, shorten(known))
+    return [
+        run
+        for run in runs
+        if not entries or run.result.entry in entries or run.result.row in entries
+    ]
 
 
 def _groups(runs: list[Run]) -> dict[str, list[Run]]:
@@ -187,7 +169,7 @@ def _groups(runs: list[Run]) -> dict[str, list[Run]]:
 
 
 def _list(given: Iterable[str]) -> list[str]:
-    """`a,b c` and `a b c` are the same."""
+    """Split `a,b c` and `a b c` alike."""
     return [part.strip() for text in given for part in text.split(",") if part.strip()]
 
 

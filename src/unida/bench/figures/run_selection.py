@@ -3,11 +3,11 @@
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from unida.bench.entries import VARIANTS
-from unida.bench.results import Result
+from unida.bench.results import Result, Run
+from unida.bench.tables.groups import refine_place
 from unida.errors import UserError, shorten
 
 FIRST = ("san", "ovanet")
@@ -15,13 +15,6 @@ FIRST = ("san", "ovanet")
 MOST_PANELS = 6
 
 Key = TypeVar("Key")
-
-
-class Run(NamedTuple):
-    """A result and the folder of its run; None where the result came from a list of results."""
-
-    folder: Path | None
-    result: Result
 
 
 @dataclass(frozen=True)
@@ -43,8 +36,8 @@ def swept(runs: list[Run], at: Callable[[Result], float], what: str) -> list[Run
     """The runs of entries that were run at two or more places on the axis."""
     places = defaultdict(set)
     for run in runs:
-        places[run.result.entry].add(at(run.result))
-    found = [run for run in runs if len(places[run.result.entry]) > 1]
+        places[run.result.row].add(at(run.result))
+    found = [run for run in runs if len(places[run.result.row]) > 1]
     if not found:
         raise UserError(f"No entry was run at two or more {what}.")
     return found
@@ -82,42 +75,42 @@ def one_run_an_entry(runs: list[Run], choice: Choice) -> tuple[list[Run], tuple[
     return few_entries([r for r in runs if (r.result.task, r.result.seed) == best], choice)
 
 
-def refuse_twins(runs: list[Run]) -> None:
-    """Runs of other options must not pass for the same one."""
-    seen = set()
+def refuse_duplicates(runs: list[Run]) -> None:
+    """Refuse runs that differ in nothing but options, which the figure would mix."""
+    found = set()
     for r in (run.result for run in runs):
-        key = (r.entry, r.task, r.seed, r.label_noise, r.unknown_classes)
-        if key in seen:
+        key = (r.row, r.task, r.seed, r.label_noise, r.unknown_classes)
+        if key in found:
             raise UserError(
-                f"Two results of {r.entry} on {r.task} with seed {r.seed} differ in their options "
+                f"Two results of {r.row} on {r.task} with seed {r.seed} differ in their options "
                 "only: keep them in folders of their own."
             )
-        seen.add(key)
+        found.add(key)
 
 
 def most_entries(runs: list[Run], key: Callable[[Run], Key]) -> Key:
     """The key whose runs have the most entries; of equals, the first by name."""
     entries: dict[Key, set[str]] = defaultdict(set)
     for run in sorted(runs, key=lambda run: (run.result.task, run.result.seed)):
-        entries[key(run)].add(run.result.entry)
+        entries[key(run)].add(run.result.row)
     return max(entries, key=lambda k: len(entries[k]))
 
 
 def few_entries(runs: list[Run], choice: Choice) -> tuple[list[Run], tuple[str, ...]]:
     """At most as many entries as a page has room for: methods before variants."""
-    refuse_twins(runs)
+    refuse_duplicates(runs)
     runs = sorted(runs, key=lambda run: (order(run.result), run.result.seed))
     methods_first = sorted(runs, key=lambda run: run.result.entry != run.result.method)
-    entries = list(dict.fromkeys(run.result.entry for run in methods_first))
+    entries = list(dict.fromkeys(run.result.row for run in methods_first))
     keep = entries if choice.picked else entries[:MOST_PANELS]
     left = [entry for entry in entries if entry not in keep]
     notes = (f"entries beyond {MOST_PANELS} (name others by --entries): {shorten(left)}",)
-    return [run for run in runs if run.result.entry in keep], notes if left else ()
+    return [run for run in runs if run.result.row in keep], notes if left else ()
 
 
-def order(result: Result) -> tuple[int, str, int, str]:
-    """Of entries in a figure: a method, then its variants as they are listed."""
+def order(result: Result) -> tuple[int, str, int, str, tuple[int, str]]:
+    """Sort key of rows in a figure: a method, then its variants, each before its refinements."""
     first = FIRST.index(result.method) if result.method in FIRST else len(FIRST)
     variants = [result.method, *VARIANTS]
     variant = variants.index(result.entry) if result.entry in variants else len(variants)
-    return first, result.method, variant, result.entry
+    return first, result.method, variant, result.entry, refine_place(result.refine)

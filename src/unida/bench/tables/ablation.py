@@ -1,12 +1,11 @@
-"""The paper's ablation: parts of SAN left out, average H on each data set."""
+"""The paper's ablation: SAN without some of its parts, average H on each data set."""
 
 from dataclasses import dataclass
 
 from unida.bench.tables import footers
-from unida.bench.tables.groups import Group, Line, Pairs
+from unida.bench.tables.groups import Group, Line, Pairs, refine_place
 from unida.bench.tables.measures import (
     METRICS,
-    RANKING,
     Measure,
     average,
     in_percent,
@@ -22,7 +21,7 @@ from unida.bench.tables.render import Record, Table
 
 @dataclass(frozen=True)
 class _Column:
-    """A data set: its rows of the ablation, and what was published of it, in % by printed name."""
+    """A data set: its rows of the ablation, and its published numbers in % by printed name."""
 
     group: Group
     lines: list[Line]
@@ -33,13 +32,13 @@ class _Column:
 def ablation_table(
     groups: list[Group], *, metric: str = "h", rule: str = "both", searched: Pairs = frozenset()
 ) -> Table | None:
-    """Variants of SAN down, data sets across; None where no variant was run.
+    """Build a table of SAN's variants (rows) on data sets (columns); None without variants.
 
     Args:
         groups: of one setting.
         metric: the score shown.
         rule: a reject rule, or `both` for all that were recorded.
-        searched: tasks whose target labels chose settings; they are named under the table.
+        searched: tasks whose target labels were used to choose settings; named under the table.
     """
     columns = [column for group in groups if (column := _column(group, metric))]
     if not columns:
@@ -53,7 +52,7 @@ def ablation_table(
         headers += [f"{column.group.title} published†"] if column.published else []
     number = f", as Table {paper().ablation.number} of the paper"
     return Table(
-        title=f"Ablation: {METRICS[metric]} in %, mean over all tasks"
+        title=f"Ablation: {METRICS[metric].title} in %, mean over all tasks"
         + (number if any(column.published for column in columns) else ""),
         columns=tuple(headers),
         labels=2,
@@ -78,24 +77,27 @@ def _column(group: Group, metric: str) -> _Column | None:
 def _rows(
     columns: list[_Column], metric: str, rule: str, records: list[Record]
 ) -> list[tuple[str, ...]]:
-    """A row for every entry, variant and rule in any column, in the paper's order."""
+    """Return a row for every line and rule in any column, in the paper's order."""
     names = paper().ablation.names
-    cells_of: dict[tuple[str, str, str], dict[int, Line]] = {}
+    cells_of: dict[tuple[str, str, str, str], dict[int, Line]] = {}
     for place, column in enumerate(columns):
         for line, name in pairs(column.lines, rule, metric):
-            cells_of.setdefault((line.entry, line.variant, name), {})[place] = line
-    entries, rules = list(names), list(dict.fromkeys(key[2] for key in cells_of))
-    keys = sorted(cells_of, key=lambda k: (entries.index(k[0]), k[1], rules.index(k[2])))
+            cells_of.setdefault((line.entry, line.refine, line.variant, name), {})[place] = line
+    entries, rules = list(names), list(dict.fromkeys(key[3] for key in cells_of))
+
+    def order(key: tuple[str, str, str, str]) -> tuple[object, ...]:
+        return entries.index(key[0]), refine_place(key[1]), key[2], rules.index(key[3])
+
     rows = []
-    for key in keys:
-        lines, printed, name = cells_of[key], names[key[0]], key[2]
+    for key in sorted(cells_of, key=order):
+        lines, printed, name = cells_of[key], names[key[0]], key[3]
         first = next(iter(lines.values()))
         runs = [run for line in lines.values() for run in line.all_runs()]
-        rule_words = "any" if metric in RANKING else rule_in_words(runs, name)
+        rule_words = "any" if METRICS[metric].is_ranking else rule_in_words(runs, name)
         cells = [f"{first.label}, in the paper {printed!r}", rule_words]
         for place, column in enumerate(columns):
-            by_own = name == "own" or rule != "both"  # as in the paper
-            known = column.published.get(printed) if by_own else None
+            own_rule = name == "own" or rule != "both"  # as in the paper
+            known = column.published.get(printed) if own_rule else None
             cells += _cells(column, lines.get(place), known, metric_of(metric, name))
             records += _record(column, lines.get(place), metric, name)
         rows.append(tuple(cells))
@@ -128,7 +130,7 @@ def _notes(
     columns: list[_Column], metric: str, rows: list[tuple[str, ...]], searched: Pairs
 ) -> list[str]:
     lines = [line for column in columns for line in column.lines]
-    notes = [footers.how_measured(f"{METRICS[metric]} in %", lines)]
+    notes = [footers.how_measured(f"{METRICS[metric].title} in %", lines)]
     for column in columns:
         notes += footers.footer(column.group, column.lines)
         notes += footers.incomplete(column.lines, column.group.tasks)

@@ -1,20 +1,20 @@
-"""What stands under a table: all one has to know to trust its numbers, or not to."""
+"""The notes under a table: data, options, origin and caveats of its numbers."""
 
 from collections import Counter
 from collections.abc import Iterable
 
-from unida.bench.results import Result
+from unida.bench.results import ALONE, Result
 from unida.bench.tables.groups import Group, Line, traits, usual_options
 from unida.bench.tables.published import paper
 
 SHOWN_OPTIONS = ("steps", "batch", "image_size", "lr", "backbone", "weights", "precision")
 SHOWN_IF_SET = ("frozen", "backbone_lr", "batch_norm")
 COLLAPSED = 0.2
-"""A mean H below this, under the method's own rule, needs an explanation."""
+"""A mean H below this under the method's own rule needs an explanation."""
 SEARCHED = "‡ Settings were chosen with this task's target labels"
 ORACLE = (
-    "oracle: H of the best checkpoint as chosen by target labels; for reference only, no such "
-    "choice can be made in practice."
+    "oracle: H of the checkpoint that target labels rank best; for reference only, no such choice "
+    "can be made in practice."
 )
 NO_UNKNOWN = (
     "No target image is unknown, so this score is not defined: --metric closed shows accuracy "
@@ -23,7 +23,7 @@ NO_UNKNOWN = (
 
 
 def footer(group: Group, lines: list[Line]) -> list[str]:
-    """Data, options, seeds and origin of the runs in these rows."""
+    """Describe data, options, seeds and origin of the runs in these rows."""
     runs = [run for line in lines for run in line.all_runs()]
     return [
         _data(group),
@@ -31,12 +31,13 @@ def footer(group: Group, lines: list[Line]) -> list[str]:
         _seeds(lines),
         _made_with(runs),
         *_unlike_the_paper(group),
+        *_refined(lines),
         *_reconstructions(lines),
     ]
 
 
 def how_measured(what: str, lines: list[Line]) -> str:
-    """The sentence every table begins with."""
+    """Return the first note of every table."""
     counts = {len(seeds) for line in lines for seeds in line.runs.values()}
     spread = "mean ± sample standard deviation over seeds"
     spread = "one seed, so without a deviation" if counts == {1} else spread
@@ -44,7 +45,7 @@ def how_measured(what: str, lines: list[Line]) -> str:
 
 
 def usual_count(lines: list[Line]) -> int:
-    """The number of seeds most cells have; a cell with another says so."""
+    """Return the number of seeds most cells have; cells with another number are marked."""
     return Counter(len(s) for line in lines for s in line.runs.values()).most_common(1)[0][0]
 
 
@@ -82,7 +83,7 @@ def _seeds(lines: list[Line]) -> str:
 
 
 def other_counts(rows: Iterable[tuple[str, ...]], usual: int) -> list[str]:
-    """What `(n=2)` in a cell means, if there is one."""
+    """Explain `(n=2)` where a cell has it."""
     if not any("(n=" in cell for row in rows for cell in row):
         return []
     return [
@@ -110,17 +111,27 @@ def _unlike_the_paper(group: Group) -> list[str]:
     return [f"Table {table.number} of the paper has {numbers} classes, so it is not shown beside."]
 
 
+def _refined(lines: list[Line]) -> list[str]:
+    if all(line.refine == ALONE for line in lines):
+        return []
+    return [
+        "'+ …': predictions were refined on the target after training; a row without it is the "
+        "method alone. '+ refinement' is k-NN smoothing, twice, and target prototypes; 'knn' is "
+        "smoothing without prototypes, '(z)' smoothing once."
+    ]
+
+
 def _reconstructions(lines: list[Line]) -> list[str]:
     if not any(line.is_reconstruction for line in lines):
         return []
     return [
-        "'reconstruction': no code of the authors was at hand, so the row is this project's "
-        "reading of the idea and no reproduction of the published method."
+        "'reconstruction': the authors released no code, so the row is this project's reading of "
+        "the idea and no reproduction of the published method."
     ]
 
 
 def incomplete(lines: list[Line], tasks: list[str]) -> list[str]:
-    """Which rows have no average, and why."""
+    """Name the rows without an average, and why they have none."""
     done = {line.label: len(line.runs) for line in lines if len(line.runs) < len(tasks)}
     by_count: dict[int, list[str]] = {}
     for label, count in done.items():
@@ -132,7 +143,7 @@ def incomplete(lines: list[Line], tasks: list[str]) -> list[str]:
 
 
 def published_notes(group: Group, shown: list[str]) -> list[str]:
-    """What the dagger means, and the slips and notes that touch the published rows shown."""
+    """Explain the dagger, and return slips and notes that concern the published rows shown."""
     if not group.table or not shown:
         return []
     first = f"† published: Table {group.table.number} of the {paper().name}, as printed."
@@ -140,16 +151,17 @@ def published_notes(group: Group, shown: list[str]) -> list[str]:
 
 
 def explanations(lines: list[Line], notes: dict[str, str]) -> list[str]:
-    """The notes on entries of the table; an entry that collapsed without one is named as such."""
-    told = []
+    """Return the notes on rows of the table; a collapsed row without one is reported as such."""
+    found = []
     for line in lines:
         low = [f"{h:.1f} % on {task}" for task, h in _collapsed(line)]
+        note = notes.get(line.row, notes.get(line.entry))
         if low:
-            why = notes.get(line.entry, "not explained yet.")
-            told.append(f"{line.label} collapsed (H {_list(low)} under its own rule): {why}")
-        elif line.entry in notes:
-            told.append(f"{line.label}: {notes[line.entry]}")
-    return told
+            why = note or "not explained yet."
+            found.append(f"{line.label} collapsed (H {_list(low)} under its own rule): {why}")
+        elif note:
+            found.append(f"{line.label}: {note}")
+    return found
 
 
 def _collapsed(line: Line) -> Iterable[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""The long form of a table: every task, entry and rule with all scores, time and size."""
+"""The long form of a table: every task, row and rule with all scores, time and size."""
 
 from unida.bench.results import Result
 from unida.bench.tables import footers
@@ -15,7 +15,7 @@ from unida.bench.tables.measures import (
 )
 from unida.bench.tables.render import Record, Table
 
-FULL_SCORES = ("known", "unknown", "h", "balanced_h", "auroc", "oscr", "h3")
+FULL_SCORES = [name for name, metric in METRICS.items() if metric.in_full]
 
 
 def full_table(
@@ -26,14 +26,14 @@ def full_table(
     notes: dict[str, str] | None = None,
     searched: Pairs = frozenset(),
 ) -> Table:
-    """A row for every task, entry and rule, with all scores, time and size.
+    """Build a table of every task, row and rule, with all scores, time and size.
 
     Args:
         results: of one data set and setting.
         rule: a reject rule, or `both` for all that were recorded.
         oracle: adds the H of the best step by target labels.
-        notes: by entry, what a reader should know of it.
-        searched: tasks whose target labels chose settings; they are marked.
+        notes: explanations by entry or row.
+        searched: tasks whose target labels were used to choose settings; they are marked.
     """
     group = one_group(results)
     usual, marked = footers.usual_count(group.lines), group.among(searched)
@@ -44,7 +44,7 @@ def full_table(
                 cells, more = _full_row(line, task, name, usual, oracle)
                 rows.append((f"{task}‡" if task in marked else task, *cells))
                 records += more
-    scores = (METRICS[metric] for metric in FULL_SCORES)
+    scores = (METRICS[metric].title for metric in FULL_SCORES)
     columns = ("task", "method", "rule", *scores, *(["H oracle"] if oracle else []))
     under = [footers.how_measured("Scores in %", group.lines)]
     under += footers.footer(group, group.lines) + footers.other_counts(rows, usual)

@@ -1,4 +1,4 @@
-"""Which results may be averaged: runs of one entry that differ in task and seed only."""
+"""Results grouped into rows that may be averaged: they differ in task and seed only."""
 
 import json
 import math
@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from unida.bench.results import OFF, Result
+from unida.bench.results import ALONE, OFF, REFINED, Result, row_name
 from unida.bench.tables.published import Classes, PaperData, PublishedTable, paper
 from unida.config import WHERE_NOT_WHAT
 from unida.errors import UserError
 from unida.methods import METHODS
 
-NO_SAY = WHERE_NOT_WHAT | {
-    "seed", "method", "settings", "checkpoint_every", "reject", "weights", "precision",
+NO_TRAIT = WHERE_NOT_WHAT | {
+    "seed", "method", "settings", "refine", "checkpoint_every", "reject", "weights", "precision",
 }  # fmt: skip
-"""Options that have no say in a number of a table, or that `traits` treats apart."""
+"""Options that change no number of a table, or that are handled separately."""
 
 ORDER = (
     "source_only",
@@ -32,8 +32,10 @@ ORDER = (
     "uniot",
     "glc",
 )
-"""The paper's order of methods, with those it does not have by year; the rest comes after."""
+"""The paper's order of methods, with others inserted by year; the rest follows."""
 
+REFINE_ORDER = (ALONE, "knn (z)", "knn", f"{REFINED} (z)", REFINED)
+"""A method alone comes first, then its refinements."""
 
 Pairs = frozenset[tuple[str, str]]
 """Tasks, as (source, target)."""
@@ -49,7 +51,7 @@ class Stat:
 
 
 def stat(values: Iterable[float | None]) -> Stat | None:
-    """Of the defined values; None where there is none."""
+    """Summarise the defined values; None where there are none."""
     defined = [v for v in values if v is not None and not math.isnan(v)]
     if not defined:
         return None
@@ -58,28 +60,35 @@ def stat(values: Iterable[float | None]) -> Stat | None:
 
 @dataclass(frozen=True)
 class Line:
-    """One row: an entry with one set of options.
+    """One row: an entry and refinement with one set of options.
 
     Attributes:
         entry: as in the results.
         method: of that entry.
-        variant: what sets it apart from the table's usual runs, in words; mostly nothing.
+        refine: as in the results.
+        variant: how it differs from the table's usual runs, in words; mostly empty.
         is_plain: no label noise and all unknown classes, as in the paper's tables.
         runs: by task and seed.
     """
 
     entry: str
     method: str
+    refine: str
     variant: str
     is_plain: bool
     runs: dict[str, dict[int, Result]]
 
     @property
     def label(self) -> str:
-        """Its name in a table; a reconstruction says so wherever it appears."""
+        """Its name in a table; reconstructions are marked."""
         marks = ["reconstruction"] if self.is_reconstruction else []
         marks += [self.variant] if self.variant else []
-        return f"{self.entry} ({'; '.join(marks)})" if marks else self.entry
+        return f"{self.row} ({'; '.join(marks)})" if marks else self.row
+
+    @property
+    def row(self) -> str:
+        """Its name without marks."""
+        return row_name(self.entry, self.refine)
 
     @property
     def is_reconstruction(self) -> bool:
@@ -97,9 +106,9 @@ class Group:
     Attributes:
         results: all of them.
         lines: the rows they make, in the order of the table.
-        tasks: those an average is over: the paper's, or all that were seen.
+        tasks: tasks of an average: the paper's, or all that occur.
         shown: those of them with a result.
-        data: the paper's data set, if it is one with the paper's tasks.
+        data: the paper's data set, if it is one of them with the paper's tasks.
         table: the paper's table, if data, setting and class numbers are the paper's.
         classes: numbers of classes, all unknown ones counted.
     """
@@ -113,7 +122,7 @@ class Group:
     classes: Classes
 
     def among(self, pairs: Pairs) -> set[str]:
-        """Those of the tasks shown that are pairs of these domains."""
+        """Return the tasks shown that are pairs of these domains."""
         by_task = (
             (task, run)
             for line in self.lines
@@ -130,15 +139,15 @@ class Group:
 
 
 def group_results(results: list[Result]) -> list[Group]:
-    """A group for every data set and setting, in order of appearance."""
+    """Return a group for every data set and setting, in order of appearance."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
         groups.setdefault((result.data, result.setting), []).append(result)
-    return [_make_group(members) for members in groups.values()]
+    return [_make_group(group) for group in groups.values()]
 
 
 def one_group(results: list[Result]) -> Group:
-    """The group of results that are all of one data set and setting."""
+    """Return the group of results that all belong to one data set and setting."""
     kinds = {(r.data, r.setting) for r in results}
     if len(kinds) != 1:
         raise UserError(f"A table is of one data set and setting, not of {len(kinds)}.")
@@ -146,20 +155,20 @@ def one_group(results: list[Result]) -> Group:
 
 
 def _make_group(results: list[Result]) -> Group:
-    """Sorts the results of one data set and setting into rows."""
+    """Arrange the results of one data set and setting in rows."""
     data = paper().find_data(results[0].data)
     if data and not all(data.task(r.source, r.target) for r in results):
         data = None  # other domains than the paper's
     table = paper().find_table(data, results[0].setting) if data else None
     classes = _classes(results, table)
     lines = _lines(results, data, classes)
-    seen = list(dict.fromkeys(_task(r, data) for r in results))
-    tasks = list(data.tasks) if data else seen
+    present = list(dict.fromkeys(_task(r, data) for r in results))
+    tasks = list(data.tasks) if data else present
     return Group(
         results=results,
         lines=lines,
         tasks=tasks,
-        shown=[task for task in tasks if task in seen],
+        shown=[task for task in tasks if task in present],
         data=data,
         table=table if table and table.classes == classes else None,
         classes=classes,
@@ -167,7 +176,10 @@ def _make_group(results: list[Result]) -> Group:
 
 
 def _classes(results: list[Result], table: PublishedTable | None) -> Classes:
-    """Of the usual run. All unknown classes are the paper's number, or the most that were seen."""
+    """Return the class numbers of most runs.
+
+    The number of unknown classes is the paper's, or the largest that occurs.
+    """
     pairs = ((len(r.shared_classes), len(r.known_classes) - len(r.shared_classes)) for r in results)
     shared, private = Counter(pairs).most_common(1)[0][0]
     most = max(r.unknown_classes for r in results)
@@ -182,12 +194,12 @@ def _task(result: Result, data: PaperData | None) -> str:
 
 def _lines(results: list[Result], data: PaperData | None, classes: Classes) -> list[Line]:
     usual = _usual_traits(results)
-    lines: dict[tuple[str, str], Line] = {}
+    lines: dict[tuple[str, str, str], Line] = {}
     for result in results:
         variant = _variant(result, usual, classes)
         is_plain = not result.label_noise and result.unknown_classes == classes[2]
-        new = Line(result.entry, result.method, variant, is_plain, {})
-        line = lines.setdefault((result.entry, variant), new)
+        new = Line(result.entry, result.method, result.refine, variant, is_plain, {})
+        line = lines.setdefault((result.entry, result.refine, variant), new)
         seeds = line.runs.setdefault(_task(result, data), {})
         if result.seed in seeds:
             raise UserError(
@@ -198,16 +210,22 @@ def _lines(results: list[Result], data: PaperData | None, classes: Classes) -> l
     return sorted(lines.values(), key=_place)
 
 
-def _place(line: Line) -> tuple[int, str, bool, str, bool, str]:
-    """Methods in the paper's order, each before its variants."""
+def _place(line: Line) -> tuple[int, str, bool, str, tuple[int, str], bool, str]:
+    """Sort key: methods in the paper's order, each before its variants and refinements."""
     place = ORDER.index(line.method) if line.method in ORDER else len(ORDER)
-    is_variant = line.entry != line.method
-    return place, line.method, is_variant, line.entry, bool(line.variant), line.variant
+    is_variant, refine = line.entry != line.method, refine_place(line.refine)
+    return place, line.method, is_variant, line.entry, refine, bool(line.variant), line.variant
+
+
+def refine_place(refine: str) -> tuple[int, str]:
+    """Return the sort key of a refinement."""
+    known = refine in REFINE_ORDER
+    return (REFINE_ORDER.index(refine) if known else len(REFINE_ORDER)), refine
 
 
 def traits(result: Result) -> dict[str, str]:
-    """What has a say in a number, but for task, seed and the method's settings."""
-    options = {k: v for k, v in sorted(result.options.items()) if k not in NO_SAY}
+    """Return what a number depends on, except task, seed, refinement and the method's settings."""
+    options = {k: v for k, v in sorted(result.options.items()) if k not in NO_TRAIT}
     texts = {name: str(value) for name, value in (OFF | options).items()}
     return texts | {"weights": _weights(result), "precision": _precision(result)}
 
@@ -218,7 +236,7 @@ def _weights(result: Result) -> str:
 
 
 def _precision(result: Result) -> str:
-    """`auto` means something else on another device."""
+    """Return the precision; what `auto` means depends on the device."""
     found = result.made_with.get("precision") or str(result.options.get("precision", "unknown"))
     device = result.made_with.get("device", "")
     if found != "auto" or not device:
@@ -228,18 +246,18 @@ def _precision(result: Result) -> str:
 
 
 def _of_task(result: Result) -> dict[str, str]:
-    """What must be the same for all runs on a task with as many unknown classes."""
+    """Return what must be equal for all runs on a task with as many unknown classes."""
     names = json.dumps([result.known_classes, result.shared_classes])
     images = " / ".join(f"{count} {name}" for name, count in result.images.items())
     return {"classes": f"list {zlib.crc32(names.encode()):08x}", "images": images}
 
 
 def _keyed_traits(result: Result) -> Iterable[tuple[tuple[object, ...], str, str]]:
-    """Every trait with whom it is compared with, its name and its value."""
+    """Yield every trait: key of the runs it is compared with, name and value."""
     for name, value in traits(result).items():
         yield (None, name), name, value
     for name, setting in result.settings.items():
-        yield (result.entry, name), name, str(setting)
+        yield (result.row, name), name, str(setting)
     for name, value in _of_task(result).items():
         yield (result.source, result.target, result.unknown_classes, name), name, value
 
@@ -258,13 +276,13 @@ def _variant(result: Result, usual: dict[tuple[object, ...], str], classes: Clas
         words.append(f"{result.unknown_classes} unknown classes")
     own = {key: (name, value) for key, name, value in _keyed_traits(result)}
     words += [f"{name}={value}" for key, (name, value) in own.items() if usual[key] != value]
-    # A setting that other runs of the entry have and this one has not: made by other code.
-    lacking = (key for key in usual if key[0] in (None, result.entry) and len(key) == 2)
+    # A setting that other runs of the row have and this one lacks: made by other code.
+    lacking = (key for key in usual if key[0] in (None, result.row) and len(key) == 2)
     words += [f"{key[1]} not recorded" for key in lacking if key not in own]
     return ", ".join(words)
 
 
 def usual_options(group: Group) -> dict[str, str]:
-    """The options most runs of the group share."""
+    """Return the options that most runs of the group share."""
     usual = _usual_traits(group.results)
     return {str(key[1]): value for key, value in usual.items() if key[0] is None}

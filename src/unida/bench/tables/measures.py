@@ -1,6 +1,7 @@
-"""The numbers of a row: mean and deviation over seeds, of a task or over all tasks."""
+"""The metrics of the tables, and the numbers of a row: mean and deviation over seeds."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from statistics import mean, stdev
 
 from unida.bench.results import Result
@@ -9,37 +10,49 @@ from unida.bench.tables.published import paper
 from unida.bench.tables.render import Record
 from unida.errors import require
 
+
+@dataclass(frozen=True)
+class Metric:
+    """A score a table can show.
+
+    Attributes:
+        title: its name in a table.
+        is_ranking: it does not depend on a reject rule, and results have it under `ranking`.
+        needs_unknown: it is undefined where no target image is unknown.
+        in_full: it is a column of the long form.
+    """
+
+    title: str
+    is_ranking: bool = False
+    needs_unknown: bool = True
+    in_full: bool = False
+
+
 METRICS = {
-    "known": "known",
-    "unknown": "unknown",
-    "h": "H",
-    "balanced_h": "balanced H",
-    "known_instance": "known (by image)",
-    "h_instance": "H (by image)",
-    "os": "OS",
-    "h3": "H3",
-    "auroc": "AUROC",
-    "oscr": "OSCR",
-    "nmi": "NMI of unknowns",
-    "closed": "closed-set accuracy",
+    "known": Metric("known", needs_unknown=False, in_full=True),
+    "unknown": Metric("unknown", in_full=True),
+    "h": Metric("H", in_full=True),
+    "balanced_h": Metric("balanced H", in_full=True),
+    "known_instance": Metric("known (by image)", needs_unknown=False),
+    "h_instance": Metric("H (by image)"),
+    "os": Metric("OS", needs_unknown=False),
+    "auroc": Metric("AUROC", is_ranking=True, in_full=True),
+    "oscr": Metric("OSCR", is_ranking=True, in_full=True),
+    "h3": Metric("H3", in_full=True),
+    "nmi": Metric("NMI of unknowns", is_ranking=True),
+    "closed": Metric("closed-set accuracy", is_ranking=True, needs_unknown=False),
 }
-"""Scores a table can show, with their names in it."""
-
-RANKING = ("auroc", "oscr", "nmi", "closed")
-"""Those no reject rule has a say in."""
-
-WITHOUT_UNKNOWN = ("known", "known_instance", "os", "closed")
-"""Those that are defined where no image is unknown."""
+"""Every score that `unida.evaluation.metrics` computes, in the order of the long form's columns."""
 
 Measure = Callable[[Result], float | None]
-"""From a run to a number of it, None where undefined."""
+"""Maps a run to one of its numbers; None where undefined."""
 
 
 def metric_of(metric: str, rule: str) -> Measure:
-    """A score under a rule, in %."""
+    """Return the measure of a score under a rule, in %."""
 
     def measure(run: Result) -> float | None:
-        if metric in RANKING:
+        if METRICS[metric].is_ranking:
             return _percent(run.ranking.get(metric))
         return _percent(run.rules[rule].scores.get(metric)) if rule in run.rules else None
 
@@ -47,7 +60,7 @@ def metric_of(metric: str, rule: str) -> Measure:
 
 
 def oracle_of(rule: str) -> Measure:
-    """H at the step that target labels chose, in %."""
+    """Return the measure of H at the step selected with target labels, in %."""
     return lambda run: _percent(run.oracle.get(rule, {}).get("h"))
 
 
@@ -60,9 +73,9 @@ def task_stat(line: Line, task: str, measure: Measure) -> Stat | None:
 
 
 def average(line: Line, tasks: list[str], measure: Measure) -> Stat | None:
-    """The mean over tasks of their means; None unless every task has one, or where there is none.
+    """Average the tasks' means; None unless there are tasks and every one has a mean.
 
-    The deviation is that of the average over tasks, from seed to seed, among seeds with all tasks.
+    The deviation is that of the average over tasks between seeds that have all tasks.
     """
     cells = [task_stat(line, task, measure) for task in tasks]
     means = [cell.mean for cell in cells if cell]
@@ -73,12 +86,12 @@ def average(line: Line, tasks: list[str], measure: Measure) -> Stat | None:
         for seed, run in line.runs[task].items():
             value = stat([measure(run)])
             by_seed.setdefault(seed, []).extend([value.mean] if value else [])
-    whole = [mean(values) for values in by_seed.values() if len(values) == len(tasks)]
-    return Stat(mean(means), stdev(whole) if len(whole) > 1 else None, len(whole))
+    complete = [mean(values) for values in by_seed.values() if len(values) == len(tasks)]
+    return Stat(mean(means), stdev(complete) if len(complete) > 1 else None, len(complete))
 
 
 def in_percent(cell: Stat | None, usual: int) -> str:
-    """'81.2 ± 0.4', with its number of seeds where that is not the table's usual one."""
+    """Format as '81.2 ± 0.4', with the number of seeds where it is not the table's usual one."""
     if cell is None:
         return "–"
     spread = "" if cell.std is None else f" ± {cell.std:.1f}"
@@ -90,23 +103,23 @@ def rules_of(line: Line) -> list[str]:
 
 
 def rule_in_words(runs: Iterable[Result], rule: str) -> str:
-    """The rule asked for and, where it found no ground in some runs, the one in force."""
-    forces = [run.rules[rule].in_force for run in runs if rule in run.rules]
-    others = [force for force in forces if force != rule]
+    """Return the requested rule and, where it could not be fitted in some runs, its fallback."""
+    applied = [run.rules[rule].in_force for run in runs if rule in run.rules]
+    others = [name for name in applied if name != rule]
     if not others:
         return rule
     names = ", ".join(sorted(set(others)))
-    if len(others) == len(forces):
+    if len(others) == len(applied):
         return f"{rule} → {names}"
-    return f"{rule} (→ {names} in {len(others)} of {len(forces)} runs)"
+    return f"{rule} (→ {names} in {len(others)} of {len(applied)} runs)"
 
 
 def pairs(lines: list[Line], rule: str, metric: str) -> list[tuple[Line, str]]:
-    """Rows: each line under each rule asked for; once where rules have no say."""
+    """Return rows: each line under each requested rule; once where the metric needs no rule."""
     found = []
     for line in lines:
         rules = [name for name in rules_of(line) if rule in ("both", name)]
-        found += [(line, name) for name in (rules[:1] if metric in RANKING else rules)]
+        found += [(line, name) for name in (rules[:1] if METRICS[metric].is_ranking else rules)]
     if not found:
         recorded = sorted({name for line in lines for name in rules_of(line)})
         require(False, "rule", rule, ", ".join([*recorded, "both"]))
@@ -123,7 +136,7 @@ def record(
     oracle: bool = False,
     unit: str = "%",
 ) -> Record:
-    """One of our numbers with what it is about."""
+    """Return one of our numbers with its context."""
     runs = list(line.runs[task].values()) if task in line.runs else line.all_runs()
     first = runs[0]
     options = traits(first)
@@ -135,6 +148,7 @@ def record(
         task=task,
         entry=line.entry,
         method=line.method,
+        refine=line.refine,
         reconstruction=line.is_reconstruction,
         variant=line.variant,
         rule=rule,
@@ -153,7 +167,7 @@ def record(
 
 
 def published_records(group: Group) -> list[Record]:
-    """Every printed number of the group's table, flagged as such."""
+    """Return every printed number of the group's table, marked as published."""
     if not group.table:
         return []
     number, entries = group.table.number, paper().entries
@@ -167,7 +181,7 @@ def published_records(group: Group) -> list[Record]:
 def published_record(
     group: Group, name: str, entry: str, task: str, value: float, number: int
 ) -> Record:
-    """A printed number; `entry` is ours that stands for it, and names the method."""
+    """Return a printed number; `entry` is our corresponding entry, which names the method."""
     first = group.results[0]
     return Record(
         data=first.data,
@@ -177,6 +191,7 @@ def published_record(
         task=task,
         entry=name,
         method=entry,
+        refine="",
         reconstruction=False,
         variant="",
         rule="own",

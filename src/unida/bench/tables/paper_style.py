@@ -1,7 +1,7 @@
 """Tables as the paper lays them out: methods down, tasks across, then the average.
 
 Our numbers are those of the last step. Published numbers have columns of their own, marked with a
-dagger; numbers that target labels had a say in are called oracle and only shown when asked for.
+dagger. Numbers that depend on target labels are called oracle and only shown on request.
 """
 
 from collections.abc import Iterable
@@ -12,8 +12,6 @@ from unida.bench.tables import footers
 from unida.bench.tables.groups import Group, Line, one_group
 from unida.bench.tables.measures import (
     METRICS,
-    RANKING,
-    WITHOUT_UNKNOWN,
     average,
     in_percent,
     metric_of,
@@ -28,20 +26,20 @@ from unida.bench.tables.published import paper
 from unida.bench.tables.render import Record, Table
 from unida.errors import require
 
-NO_ORACLE = "An oracle was asked for, but no run of this table recorded one."
+NO_ORACLE = "An oracle was requested, but no run of this table recorded one."
 
 
 @dataclass(frozen=True)
 class PaperStyle:
-    """How a table is to look.
+    """The layout of a table.
 
     Attributes:
         metric: the score shown, a key of `METRICS`.
         rule: a reject rule, or `both` for all that were recorded.
         oracle: adds the H of the best step by target labels.
         published: adds the published number of every task, and methods that were only published.
-        searched: tasks, as (source, target), whose target labels chose settings; they are marked,
-            and an average without them is added.
+        searched: tasks, as (source, target), whose target labels were used to choose settings; they
+            are marked, and an average without them is added.
     """
 
     metric: str = "h"
@@ -55,11 +53,11 @@ class PaperStyle:
 
 
 def paper_table(results: list[Result], style: PaperStyle | None = None) -> Table:
-    """Methods down, tasks across, then the average: as the paper's Tables 1 to 4.
+    """Build a table like the paper's Tables 1 to 4: methods down, tasks across, then the average.
 
     Args:
         results: of one data set and setting.
-        style: how it is to look.
+        style: its layout.
     """
     return _Builder(one_group(results), style or PaperStyle()).table()
 
@@ -71,7 +69,7 @@ class _Builder:
         self.group, self.metric = group, style.metric
         self.rule, self.oracle = style.rule, style.oracle
         self.usual = footers.usual_count(group.lines)
-        # What was published is H; beside another score it would be misread.
+        # Published numbers are H; beside another score they would be misread.
         self.printed = group.table if style.metric == "h" else None
         self.per_task = style.published and self.printed is not None
         self.many = len(group.tasks) > 1
@@ -82,7 +80,7 @@ class _Builder:
         rows = [self._row(*pair) for pair in pairs(self.group.lines, self.rule, self.metric)]
         rows += self._published_only()
         self.records += published_records(self.group) if self.printed else []
-        name = METRICS[self.metric]
+        name = METRICS[self.metric].title
         number = f", as Table {self.printed.number} of the paper" if self.printed else ""
         return Table(
             title=f"{self.group.title}: {name} in %{number}",
@@ -107,11 +105,11 @@ class _Builder:
 
     def _row(self, line: Line, rule: str) -> tuple[str, ...]:
         measure = metric_of(self.metric, rule)
-        # The papers' rules are the methods' own: beside another rule only where that is not shown.
+        # Papers use the methods' own rules: shown beside another rule only where own is not shown.
         row = self._published_row(line) if rule == "own" or self.rule != "both" else {}
         cells = [
             line.label,
-            rule_in_words(line.all_runs(), rule) if self.metric not in RANKING else "any",
+            rule_in_words(line.all_runs(), rule) if not METRICS[self.metric].is_ranking else "any",
         ]
         for task in self.group.shown:
             cell = task_stat(line, task, measure)
@@ -141,7 +139,7 @@ class _Builder:
         return in_percent(mean, self.usual)
 
     def _published_row(self, line: Line) -> dict[str, str]:
-        """Printed numbers by task; none beside runs with label noise or fewer unknown classes."""
+        """Return printed numbers by task; none with label noise or fewer unknown classes."""
         name = paper().printed_name(line.entry)
         return self._printed(name) if name and line.is_plain else {}
 
@@ -151,7 +149,7 @@ class _Builder:
         return {task: f"{value:.1f}" for task, value in numbers.items()}
 
     def _published_only(self) -> list[tuple[str, ...]]:
-        """Rows of the paper's table that no entry of ours stands for."""
+        """Return rows of the paper's table that correspond to no entry of ours."""
         if not self.per_task or not self.printed:
             return []
         rows = []
@@ -165,23 +163,23 @@ class _Builder:
         return rows
 
     def _names(self) -> list[str]:
-        """Printed names of the rows that have one of ours."""
+        """Return printed names of the rows that correspond to one of ours."""
         names = (paper().printed_name(line.entry) for line in self.group.lines if line.is_plain)
         return [name for name in names if name]
 
     def _notes(self, rows: list[tuple[str, ...]]) -> Iterable[str]:
         lines = self.group.lines
-        yield footers.how_measured(f"{METRICS[self.metric]} in %", lines)
+        yield footers.how_measured(f"{METRICS[self.metric].title} in %", lines)
         yield from footers.footer(self.group, lines)
         yield from footers.other_counts(rows, self.usual)
         yield from footers.incomplete(lines, self.group.tasks)
-        if self.group.classes[2] == 0 and self.metric not in WITHOUT_UNKNOWN:
+        if self.group.classes[2] == 0 and METRICS[self.metric].needs_unknown:
             yield footers.NO_UNKNOWN
         if self.searched:
             yield f"{footers.SEARCHED}; 'Avg held out' is the average over the other tasks."
         if self.oracle:
-            is_there = any(run.oracle for line in lines for run in line.all_runs())
-            yield footers.ORACLE if is_there else NO_ORACLE
+            recorded = any(run.oracle for line in lines for run in line.all_runs())
+            yield footers.ORACLE if recorded else NO_ORACLE
         if self.printed:
             shown = list(self.printed.rows) if self.per_task else self._names()
             yield from footers.published_notes(self.group, shown)

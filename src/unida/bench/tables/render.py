@@ -1,4 +1,4 @@
-"""A table, and its three forms: Markdown, LaTeX and CSV."""
+"""A table and its three formats: Markdown, LaTeX and CSV."""
 
 import csv
 import dataclasses
@@ -9,16 +9,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Record:
-    """A number of a table with all it is about: a line of the CSV.
+    """A number of a table with its context: a line of the CSV.
 
     Attributes:
         task: as in the table; `Avg` for the mean over all tasks.
-        variant: what sets the runs apart from the table's usual ones.
+        refine: how predictions were refined.
+        variant: how the runs differ from the table's usual ones.
         mean: over seeds, in `unit`.
         std: sample standard deviation over seeds; empty for one seed.
         n: number of seeds; empty for a published number.
         published: the table it was printed in; empty for our own numbers.
-        oracle: whether target labels chose the step.
+        oracle: whether the step was selected with target labels.
     """
 
     data: str
@@ -28,6 +29,7 @@ class Record:
     task: str
     entry: str
     method: str
+    refine: str
     reconstruction: bool
     variant: str
     rule: str
@@ -47,13 +49,13 @@ class Record:
 
 @dataclass(frozen=True)
 class Table:
-    """Plain text in rows and columns; what a format needs escaped is escaped by `to_…`.
+    """Plain text in rows and columns; `to_markdown`, `to_latex` and `to_csv` escape it.
 
     Attributes:
-        title: what it shows.
+        title: its heading.
         columns: headers.
-        labels: how many of the columns, from the left, hold words and not numbers.
-        rows: as long as `columns`, each.
+        labels: number of leading columns that hold words and not numbers.
+        rows: cells, one for each column.
         notes: sentences under the table.
         records: its numbers in long form.
     """
@@ -85,7 +87,7 @@ def _markdown_row(cells: tuple[str, ...]) -> str:
 
 
 def _markdown(text: str) -> str:
-    """Text that Markdown shows as it is, in a cell too."""
+    """Escape text for Markdown, table cells included."""
     text = _one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = re.sub(r"([\\|*`\[\]$~])", r"\\\1", text)
     # Inside a word, as in source_only, an underscore means nothing and stays readable.
@@ -93,7 +95,7 @@ def _markdown(text: str) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A table environment for a document that uses booktabs."""
+    """Return a table environment for a document that uses booktabs."""
     columns = "l" * table.labels + "r" * (len(table.columns) - table.labels)
     lines = [
         r"\begin{table}",
@@ -141,7 +143,7 @@ def _latex(text: str) -> str:
 
 
 def to_csv(*tables: Table) -> str:
-    """All numbers, one a line, whatever the layout of the tables."""
+    """Return all numbers of the tables, one per line."""
     text = io.StringIO(newline="")
     header = [field.name for field in dataclasses.fields(Record)]
     # All text is quoted: before Python 3.13 a lone carriage return would not be.
