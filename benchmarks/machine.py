@@ -26,9 +26,9 @@ from unida.data.domain import Domain
 from unida.data.pixels import ArrayStore
 from unida.data.samples import Samples
 from unida.methods import METHODS, Method
+from unida.models.backbones import build_backbone as build_by_name
 from unida.models.backbones.base import Backbone, precomputed_features
-from unida.models.backbones.base import build_backbone as build_by_name
-from unida.models.backbones.hf import build_hf
+from unida.models.backbones.hf import rebuild
 from unida.training.loop import Batches, Report, train
 from unida.training.run_folder import RunFolder
 from unida.types import Sizes
@@ -226,7 +226,7 @@ def build_backbone(name: str, width: int = 0) -> Backbone:
     if name == "embeddings":
         return precomputed_features(width)
     if name == "vit-small":
-        return Backbone(build_hf(VIT_SMALL), json.dumps({"name": name}))
+        return Backbone(rebuild({"config": VIT_SMALL}), json.dumps({"name": name}))
     return build_by_name(name, "none")
 
 

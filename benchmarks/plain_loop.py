@@ -24,7 +24,8 @@ from torch.utils.data import DataLoader, Dataset, WeightedRandomSampler
 
 from unida.data.samples import read_source, read_unlabelled
 from unida.losses import one_vs_all, open_entropy
-from unida.models.backbones.base import IMAGENET_MEAN, IMAGENET_STD, build_backbone
+from unida.models.backbones import build_backbone
+from unida.models.backbones.base import IMAGENET_MEAN, IMAGENET_STD
 from unida.models.heads import ClosedAndOpen
 
 

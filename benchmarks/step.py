@@ -143,7 +143,6 @@ def measure(
     device = source.device
     torch.manual_seed(0)
     backbone = machine.build_backbone(config.backbone)
-    backbone.dtype = pick_dtype(config.precision, device)
     sizes = machine.sizes_of(source, target, config)
     method = machine.build_method(name, (), backbone, sizes, device)
     forwards = len(method.source_views) + len(method.target_views)

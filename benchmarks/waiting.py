@@ -43,7 +43,6 @@ from unida.config import RunConfig
 from unida.data.domain import Domain, load_domains
 from unida.data.samples import read_source, read_unlabelled
 from unida.training.loop import Batches
-from unida.utils.devices import pick_dtype
 
 FIXED = "fixed"
 ON_CPU = {
@@ -217,7 +216,6 @@ def start(mode: str, root: Path, config: RunConfig, device: torch.device) -> Sta
     loaded = time.perf_counter() - begin
     torch.manual_seed(0)
     backbone = machine.build_backbone(config.backbone)
-    backbone.dtype = pick_dtype(config.precision, device)
     sizes = machine.sizes_of(source, target, config)
     method = machine.build_method(config.method, (), backbone, sizes, device)
     batches = Batches(source, target, config)

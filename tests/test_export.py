@@ -34,7 +34,8 @@ from unida.export import OUTPUTS, Deployed, Format, export_model
 from unida.methods import METHODS
 from unida.methods.source_only import SourceOnly, SourceOnlyConfig
 from unida.model import Model
-from unida.models.backbones.base import build_backbone, precomputed_features
+from unida.models.backbones import build_backbone
+from unida.models.backbones.base import precomputed_features
 from unida.pipeline import run_adaptation
 from unida.types import Outputs, Sizes
 

@@ -22,7 +22,7 @@ from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW, View, make_view, stro
 from unida.data.decode import decode_file
 from unida.data.sampling import Shuffled
 from unida.evaluation.evaluate import compare, rank
-from unida.models.backbones.base import build_backbone
+from unida.models.backbones import build_backbone
 from unida.protocols.tasks import load_protocol, parse_tasks
 from unida.protocols.trees import find_images
 from unida.types import FloatArray, IntArray
@@ -45,11 +45,11 @@ def embedder(weights: str) -> Embed:
 
     @torch.inference_mode()
     def embed(images: Tensor, view: View, dtype: torch.dtype | None) -> FloatArray:
-        backbone.dtype = dtype
-        parts = [
-            backbone(make_view(view, part, 224, generator(0, "suspects", number)))
-            for number, part in enumerate(images.split(64))
-        ]
+        with backbone.precision(dtype):
+            parts = [
+                backbone(make_view(view, part, 224, generator(0, "suspects", number)))
+                for number, part in enumerate(images.split(64))
+            ]
         return torch.cat(parts).numpy()
 
     return embed

@@ -63,7 +63,6 @@ def conclude(
         config: of the run.
         concerns: about the images, said already.
     """
-    method.backbone.dtype = None  # full precision, as the stored model will predict
     run, mapped = RunFolder(config.out), len(target) <= MOST_IMAGES
     some = source.part(subsample(len(source), MOST_OF_SOURCE, config.seed, "atlas"))
     learned = _see(method, some, config, features=mapped)

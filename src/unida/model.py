@@ -26,7 +26,7 @@ from unida.decision.inference import predict_batches, predict_images
 from unida.decision.rejection import Rule, decide, pick_rule
 from unida.errors import UserError, require, shorten
 from unida.methods import METHODS, Method
-from unida.models.backbones.base import rebuild_backbone
+from unida.models.backbones import rebuild_backbone
 from unida.models.weights import load_strictly, read_weights
 from unida.training.run_folder import RunFolder, write_file
 from unida.types import Prediction, Scored, Sizes

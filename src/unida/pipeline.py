@@ -22,14 +22,16 @@ from unida.errors import UserError, require, shorten
 from unida.evaluation.diagnostics import Data, Diagnostic, count_images, diagnose
 from unida.methods import METHODS, Method
 from unida.model import Model, load
-from unida.models.backbones.base import FROM_SCRATCH, Backbone, build_backbone
+from unida.models.backbones import build_backbone
+from unida.models.backbones.base import Backbone
+from unida.models.weights import FROM_SCRATCH
 from unida.report.build import report_if_possible
 from unida.training.loop import Batches, CheckpointCallback, train
 from unida.training.run_folder import RunFolder
 from unida.types import Sizes
 from unida.utils import distributed
 from unida.utils.console import display, say
-from unida.utils.devices import pick_device, pick_dtype
+from unida.utils.devices import pick_device
 from unida.utils.rng import derive_seed
 
 _PLACES = ("source", "target", "out")
@@ -133,7 +135,6 @@ def adapt_domains(
             place.path.mkdir(exist_ok=True)
             which = f" {number + 1}/{len(members)}" if len(members) > 1 else ""
             report = progress.training(config.method + which, config.steps)
-            one.backbone.dtype = pick_dtype(config.precision, device)
             train(one, own, own.config, device, place, report, watch)
     if skipped:
         say(f"{len(skipped)} files were left out; {run.skipped} says why.")

@@ -19,7 +19,8 @@ from unida.data.pixels import ArrayStore, load_pixels
 from unida.data.samples import Samples, read_unlabelled
 from unida.errors import UserError
 from unida.methods import METHODS
-from unida.models.backbones.base import Backbone, build_backbone
+from unida.models.backbones import build_backbone
+from unida.models.backbones.base import Backbone
 from unida.pipeline import make_backbone, run_adaptation
 
 CPU = torch.device("cpu")

@@ -18,7 +18,7 @@ from unida.estimator import UniversalAdapter
 from unida.export import export_model
 from unida.methods import Method
 from unida.model import Model, load
-from unida.models.backbones.base import build_backbone
+from unida.models.backbones import build_backbone
 from unida.pipeline import run_adaptation
 from unida.training.run_folder import RunFolder
 

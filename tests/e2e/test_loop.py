@@ -19,7 +19,7 @@ from tests.tasks import Task
 from unida.cli.main import main
 from unida.config import RunConfig
 from unida.errors import UserError
-from unida.models.backbones.base import build_backbone
+from unida.models.backbones import build_backbone
 from unida.pipeline import run_adaptation
 from unida.report.build import write_report
 from unida.review.continuation import ReviewedRun, fitted, joined, next_config

@@ -14,7 +14,7 @@ from unida.errors import UserError
 from unida.losses import class_discrepancy, memory_contrast, memory_weight, moved_centres
 from unida.methods.base import Method
 from unida.methods.dcc import DCC, DCCConfig
-from unida.models.backbones.base import build_backbone
+from unida.models.backbones import build_backbone
 from unida.types import Batch, Sizes
 
 IMAGES = torch.rand(3, 3, 16, 16)

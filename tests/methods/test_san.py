@@ -16,7 +16,7 @@ from unida.errors import UserError
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
 from unida.methods.san import FROM_SCRATCH, SAN, WITH_WEIGHTS, SANConfig
 from unida.model import load
-from unida.models.backbones.base import build_backbone
+from unida.models.backbones import build_backbone
 from unida.models.heads import AllInOne, ClosedAndOpen
 from unida.pipeline import run_adaptation
 from unida.types import Sizes

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from unida.config import from_mapping
 from unida.decision.rejection import own
 from unida.methods import METHODS, Method
-from unida.models.backbones.base import build_backbone
+from unida.models.backbones import build_backbone
 from unida.types import Batch, Outputs, Sizes
 
 SIZES = Sizes(n_classes=4, n_source=40, n_target=24, batch=6, steps=8)

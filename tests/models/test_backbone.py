@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from unida.models.backbones.base import Backbone, build_backbone
+from unida.models.backbones import build_backbone
+from unida.models.backbones.base import Backbone
 
 
 def backbone(keeps: bool) -> Backbone:
@@ -14,7 +15,8 @@ def backbone(keeps: bool) -> Backbone:
             buffer.uniform_(0.5, 1.5)
         if name.endswith("running_mean"):
             buffer.uniform_(-0.1, 0.1)
-    net.freeze_bn_stats = keeps
+    if keeps:
+        net.freeze_bn_stats()
     return net.train()
 
 

@@ -7,7 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from unida.models.backbones.base import Backbone, build_backbone
+from unida.models.backbones import build_backbone
+from unida.models.backbones.base import Backbone
 from unida.models.backbones.small_cnn import SmallCNN
 from unida.models.heads import AllInOne, Projection, UnitLinear
 
@@ -129,8 +130,9 @@ def test_a_backbone_computes_in_its_dtype_and_answers_in_float32(
 ) -> None:
     net = Says()
     backbone = Backbone(net, "{}")
-    backbone.dtype = dtype
-    features = backbone(torch.rand(2, 3, 4, 4))
+    with backbone.precision(dtype):
+        features = backbone(torch.rand(2, 3, 4, 4))
+    assert backbone.dtype is None
     assert net.seen == (dtype or torch.float32)
     assert features.dtype == torch.float32
     features.sum().backward()
@@ -144,8 +146,8 @@ def test_bf16_changes_the_features_a_little_only() -> None:
     x = torch.rand(2, 3, 16, 16)
     with torch.no_grad():
         exact = backbone(x)
-        backbone.dtype = torch.bfloat16
-        rough = backbone(x)
+        with backbone.precision(torch.bfloat16):
+            rough = backbone(x)
     assert 0 < (exact - rough).abs().max() < 0.05 * exact.abs().max()
 
 

@@ -11,12 +11,8 @@ import pytest
 import torch
 
 from unida.errors import UserError
-from unida.models.backbones.base import (
-    IMAGENET_MEAN,
-    IMAGENET_STD,
-    build_backbone,
-    rebuild_backbone,
-)
+from unida.models.backbones import build_backbone, rebuild_backbone
+from unida.models.backbones.base import IMAGENET_MEAN, IMAGENET_STD
 
 transformers: Any = pytest.importorskip("transformers")
 

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 
 from unida.errors import UserError
-from unida.models.backbones.base import build_backbone
+from unida.models.backbones import build_backbone
 from unida.models.backbones.resnet import PLANS, Bottleneck, ResNet
 
 Array = npt.NDArray[np.float64]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from unida.errors import UserError
-from unida.models.backbones.base import IMAGENET_MEAN, build_backbone, rebuild_backbone
+from unida.models.backbones import build_backbone, rebuild_backbone
+from unida.models.backbones.base import IMAGENET_MEAN
 
 
 class FakeNet(nn.Module):

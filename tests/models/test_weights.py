@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from unida.errors import UserError
-from unida.models.backbones.base import build_backbone
+from unida.models.backbones import build_backbone
 from unida.models.weights import load_strictly, read_weights
 
 

@@ -71,19 +71,6 @@ def test_what_is_made_of_the_features_is_kept_in_their_place(look: Any) -> None:
     assert look("target", torch.arange(5), head).shape == (5, 4)
 
 
-def test_it_looks_in_full_precision_and_leaves_the_arithmetic_as_it_was(look: Any) -> None:
-    look.backbone.dtype = torch.bfloat16
-    seen: list[torch.dtype | None] = []
-
-    def note(features: Tensor) -> Tensor:
-        seen.append(look.backbone.dtype)
-        return features
-
-    look("target", through=note)
-    assert set(seen) == {None}
-    assert look.backbone.dtype is torch.bfloat16
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 257, N])
 def test_the_shares_of_a_team_make_up_the_look(
     look: Any, store: Counting, monkeypatch: pytest.MonkeyPatch, n: int

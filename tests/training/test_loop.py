@@ -213,8 +213,8 @@ def test_a_refresh_sees_features_in_full_precision(
     assert len(Looking.seen) == 3
     features = torch.from_numpy(model.score(digits.target)[1].features)
     torch.testing.assert_close(Looking.seen[-1], features, rtol=1e-5, atol=1e-6)
-    model.method.backbone.dtype = torch.bfloat16
-    low = torch.from_numpy(model.score(digits.target)[1].features)
+    with model.method.backbone.precision(torch.bfloat16):
+        low = torch.from_numpy(model.score(digits.target)[1].features)
     assert (low - features).abs().max() > 1e-3  # so the test would tell
 
 

@@ -65,11 +65,9 @@ class Oracle:
             samples = read_labelled(self.task.target)
             self._target = load_images(self.config, samples, method, method.target_views)
         target = self._target
-        dtype, method.backbone.dtype = method.backbone.dtype, None
         scored = predict_images(
             method, target.pixels, self.config.image_size, target.device, features=False
         )
-        method.backbone.dtype = dtype
         rules = fit_rules(scored.unknown_score)
         found = compare(scored, true_names(target.samples), self.task.known_classes, rules)
         h = {name: score.h for name, score in found.scores.items()}

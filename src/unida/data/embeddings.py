@@ -49,7 +49,7 @@ def embed(
 
     Args:
         domain: decoded images.
-        backbone: computes in full precision, and is left in evaluation mode.
+        backbone: is left in evaluation mode.
         views: how the method wants to see the domain; several kinds take turns, and are not told
             apart later.
         config: of the run.
@@ -135,7 +135,6 @@ def _embeddings(
     earlier: EmbeddingCache,
 ) -> Iterator[Tensor]:
     """Blocks of rows (n, 1 + views, D), in order."""
-    low, backbone.dtype = backbone.dtype, None
     for block, index in enumerate(torch.split(torch.arange(len(domain)), _CHUNK)):
         images = domain.images(index)
         new, known = earlier.split(images)
@@ -152,7 +151,6 @@ def _embeddings(
             rows[new, number] = backbone(shown).cpu()
         yield rows
         progress(int(index[-1]) + 1, len(domain))
-    backbone.dtype = low
 
 
 def _keep_parts(blocks: Iterator[Tensor], earlier: EmbeddingCache, file: Path) -> Iterator[Tensor]:

@@ -82,8 +82,6 @@ def make_ensemble(members: Sequence[Method], backbone: Backbone) -> Method:
     """The members as one method; one alone is itself."""
     if len(members) == 1:
         return members[0]
-    for one in members:
-        one.backbone.dtype = None  # full precision, as a stored model predicts
     if members[0].backbone is backbone:
         members[0].backbone = _features_of(backbone)
     return Ensemble(members, backbone)

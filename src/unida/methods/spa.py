@@ -119,7 +119,7 @@ class SPA(Method):
     backbone: _Sight
 
     def __init__(self, config: SPAConfig, backbone: Backbone, sizes: Sizes) -> None:
-        channels = getattr(backbone.net, "middle_features", 0)
+        channels = getattr(backbone.net, "map_channels", 0)
         fits, allowed = channels > 0 and not sizes.frozen, "small_cnn or a resnet, without --frozen"
         require(fits, "backbone", type(backbone.net).__name__, allowed)
         beside = backbone.out_features if config.use == "beside" else 0
@@ -142,11 +142,9 @@ class SPA(Method):
         logits, h = self._read(middle)
         if self.training:
             self._seen.append(logits)
-        gathered = self.backbone.gathered  # a team's share to the whole batch
-        parts = (
-            [] if self.config.use == "instead" else [gathered(self.backbone.forward_head(middle))]
-        )
-        return torch.cat([*parts, self.project(gathered(h))], 1)
+        gather = self.backbone.gather  # the shards of all processes
+        parts = [] if self.config.use == "instead" else [gather(self.backbone.forward_head(middle))]
+        return torch.cat([*parts, self.project(gather(h))], 1)
 
     def _read(self, middle: Tensor) -> tuple[Tensor, Tensor]:
         """Word logits of a map's locations, and its histogram times K_w."""

@@ -1,8 +1,10 @@
-"""Weight files: read safely, and never half a model."""
+"""Weight files: downloaded, read without running code, and loaded whole or not at all."""
 
+import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -10,13 +12,15 @@ from torch import Tensor, nn
 
 from unida.errors import UserError, shorten
 
+FROM_SCRATCH = "none"
+
 # Parts of published files a backbone has no use for, and counters that some files leave out.
 _CLASSIFIER = ("fc.", "classifier.", "head.")
 _COUNTER = "num_batches_tracked"
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors of a safetensors or torch file, and the file's own remarks."""
+    """Read the tensors of a safetensors or torch file, and the metadata of the former."""
     if not path.is_file():
         raise UserError(f"weights: {path} is not a file.")
     if path.suffix == ".safetensors":
@@ -50,9 +54,13 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 def load_strictly(
     net: nn.Module, tensors: Mapping[str, Tensor], where: str, assign: bool = False
 ) -> None:
-    """Fills a network from tensors of the same names and shapes, all of them or none.
+    """Fill a network from tensors of the same names and shapes, all of them or none.
 
-    With `assign` the tensors become the network's own, which may be on the meta device.
+    Args:
+        net: the network.
+        tensors: a classifier in them that the network lacks is left out.
+        where: they come from, for the error sentence.
+        assign: whether they become the network's own, which may be on the meta device.
     """
     wanted = net.state_dict()
     given = {k: v for k, v in tensors.items() if k in wanted or not k.startswith(_CLASSIFIER)}
@@ -72,3 +80,33 @@ def load_strictly(
         raise UserError(f"{where} does not fit this network; {'; '.join(faults)}.")
     filled = {k: given[k].to(v.dtype) if k in given else v for k, v in wanted.items()}
     net.load_state_dict(filled, assign=assign)
+
+
+def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Read the tensors and the description of a model stored by unida; None for other files."""
+    if path.suffix != ".safetensors":
+        return None
+    tensors, metadata = read_weights(path)
+    return (tensors, json.loads(metadata["unida"])) if "unida" in metadata else None
+
+
+def download_weights(name: str, repository: str | None) -> Path:
+    """Download the published ImageNet weights from the Hugging Face hub, or find them on disk.
+
+    Args:
+        name: of the backbone, for the error sentence.
+        repository: with torchvision's parameter names; None where there is none.
+    """
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    if repository is None:
+        raise UserError(f"weights: {name} has no published file on the hub; name one, or 'none'.")
+    try:
+        return Path(hf_hub_download(repository, "model.safetensors"))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+        raise UserError(
+            f"The ImageNet weights of {name} are not on this machine and the Hugging Face hub "
+            f"cannot be reached ({type(error).__name__}): name a file with --weights, or "
+            "--weights none to train from scratch."
+        ) from None

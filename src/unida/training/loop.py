@@ -25,7 +25,7 @@ from unida.training.step import Numbers, choose_launch, make_step
 from unida.types import Batch
 from unida.utils import distributed
 from unida.utils.chunking import RowBuffer
-from unida.utils.devices import send
+from unida.utils.devices import pick_dtype, send
 from unida.utils.rng import derive_seed, generator, seed_device
 
 Report = Callable[[int, dict[str, Any] | None], None]
@@ -53,7 +53,8 @@ def train(
     config = resolve_auto(config, method.backbone)
     accelerator = _accelerator(device)
     method.to(device)
-    method.backbone.freeze_bn_stats = config.batch_norm == "stored"
+    if config.batch_norm == "stored":
+        method.backbone.freeze_bn_stats()
     if device.type == "cuda":
         method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     distributed.convert_sync_batch_norm(method.backbone)
@@ -62,7 +63,8 @@ def train(
     launch = choose_launch(config, method, device)
     _place_lr(optimizer, None if launch == "eager" else device)
     model, optimizer = accelerator.prepare(method, optimizer)
-    take_step = make_step(launch, method, model, optimizer, accelerator)
+    dtype = pick_dtype(config.precision, device)
+    take_step = make_step(launch, method, model, optimizer, accelerator, dtype)
     look = _Look(method, batches)
     tally = _Tally(first)
     model.train()
@@ -184,16 +186,9 @@ class _Look:
         images = self.domains[domain]
         index = torch.arange(len(images)) if index is None else index
         rows = RowBuffer(len(index))
-        # In full precision, as predictions are: clusters and images must meet in the same space.
-        low, self.backbone.dtype = self.backbone.dtype, None
-        try:
-            # Chunks are of nearly equal length, so that each has a share for every process.
-            for chunk in index.tensor_split(
-                math.ceil(len(index) / (128 * distributed.world_size()))
-            ):
-                rows.add(self._see(images, chunk, through))
-        finally:
-            self.backbone.dtype = low
+        # Chunks are of nearly equal length, so that each has a share for every process.
+        for chunk in index.tensor_split(math.ceil(len(index) / (128 * distributed.world_size()))):
+            rows.add(self._see(images, chunk, through))
         return rows.all()
 
     def _see(

@@ -42,9 +42,19 @@ def make_step(
     model: Callable[[Batch], Numbers],
     optimizer: torch.optim.Optimizer,
     accelerator: Accelerator,
+    dtype: torch.dtype | None = None,
 ) -> Callable[[Batch], Numbers]:
-    """The step of a run; `model` is the method as the accelerator prepared it."""
-    step = Step(method, model, optimizer, accelerator)
+    """Make the step of a run.
+
+    Args:
+        launch: resolved.
+        method: to be trained.
+        model: the method as the accelerator prepared it.
+        optimizer: as the accelerator prepared it.
+        accelerator: computes the gradients.
+        dtype: what the backbone computes in during a step; everything else is in full precision.
+    """
+    step = Step(method, model, optimizer, accelerator, dtype)
     if launch == "compiled":
         method.backbone.compile_training()
     return step if launch == "eager" else CapturedStep(step)
@@ -59,13 +69,18 @@ class Step:
         model: Callable[[Batch], Numbers],
         optimizer: torch.optim.Optimizer,
         accelerator: Accelerator,
+        dtype: torch.dtype | None,
     ) -> None:
-        self.method, self.model = method, model
+        self.method, self.model, self.dtype = method, model, dtype
         self.optimizer, self.accelerator = optimizer, accelerator
         self.learning = [p for p in method.parameters() if p.requires_grad]
 
     def __call__(self, batch: Batch) -> Numbers:
-        self.method.backbone.gather_features = distributed.world_size() > 1
+        backbone = self.method.backbone
+        with backbone.precision(self.dtype), backbone.gather_features():
+            return self._train(batch)
+
+    def _train(self, batch: Batch) -> Numbers:
         terms = self.model(batch)
         total = torch.stack(list(terms.values())).sum()
         self.optimizer.zero_grad()
@@ -75,7 +90,6 @@ class Step:
         self.optimizer.step()
         with torch.no_grad():
             self.method.after_step(batch)
-        self.method.backbone.gather_features = False
         numbers = {"loss": total, **terms, "grad_norm": norm}
         return {name: value.detach().float() for name, value in numbers.items()}
 

@@ -1,11 +1,14 @@
-"""`hf:<directory or id>`: any image model of `transformers` as a backbone (extra `hf`)."""
+"""`hf:DIRECTORY-OR-ID`: any image model of `transformers` as a backbone (extra `hf`)."""
 
 import inspect
+import json
 from typing import Any
 
 from torch import Tensor, nn
 
 from unida.errors import UserError, shorten
+from unida.models.backbones.base import Backbone
+from unida.models.weights import FROM_SCRATCH
 
 
 class HFBackbone(nn.Module):
@@ -30,7 +33,7 @@ class HFBackbone(nn.Module):
         if getattr(self.net, "main_input_name", "") != "pixel_values" or not width:
             raise UserError(f"hf: {config.model_type} is not an image model with a hidden_size.")
         self.out_features = int(width)
-        # A transformer made for another image size stretches its position codes if asked to.
+        # A transformer made for another image size can interpolate its position codes.
         stretches = "interpolate_pos_encoding" in inspect.signature(self.net.forward).parameters
         self.options = {"interpolate_pos_encoding": True} if stretches else {}
 
@@ -43,8 +46,30 @@ class HFBackbone(nn.Module):
         return hidden.mean((2, 3)) if hidden.ndim == 4 else hidden[:, 0]
 
 
-def load_hf(place: str) -> HFBackbone:
-    """From a local directory or, with a network, a hub id."""
+def build(place: str, weights: str | None) -> Backbone:
+    """Build `hf:place` with the weights it comes with, or with random ones."""
+    if weights not in (None, FROM_SCRATCH):
+        raise UserError("weights: an hf: backbone brings its own; leave the option out.")
+    scratch = weights == FROM_SCRATCH
+    net = _load(place)
+    config: Any = net.net.config
+    values = {"name": f"hf:{place}", "config": config.to_dict(), "pooled": net.pooled or scratch}
+    spec = json.dumps(values, default=str)
+    if scratch:
+        net.net, net.pooled = rebuild(json.loads(spec)).net, True
+    return Backbone(net, spec, pretrained=not scratch)
+
+
+def rebuild(values: dict[str, Any]) -> HFBackbone:
+    """Build the network of a stored spec, without weights, from the config in it."""
+    transformers = _transformers()
+    config = dict(values["config"])
+    made = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+    return HFBackbone(transformers.AutoModel.from_config(made), values.get("pooled", True))
+
+
+def _load(place: str) -> HFBackbone:
+    """Load a model from a local directory or, with a network, a hub id."""
     transformers = _transformers()
     try:
         net, info = transformers.AutoModel.from_pretrained(place, output_loading_info=True)
@@ -63,14 +88,6 @@ def load_hf(place: str) -> HFBackbone:
     if "image_mean" in processor:
         backbone.image_statistics = (processor["image_mean"], processor["image_std"])
     return backbone
-
-
-def build_hf(config: dict[str, Any], pooled: bool = True) -> HFBackbone:
-    """The same network without weights, from the config a run has stored."""
-    transformers = _transformers()
-    values = {name: value for name, value in config.items() if name != "model_type"}
-    made = transformers.AutoConfig.for_model(config["model_type"], **values)
-    return HFBackbone(transformers.AutoModel.from_config(made), pooled)
 
 
 def _transformers() -> Any:

@@ -99,21 +99,21 @@ class ResNet(nn.Module):
                 blocks.append(block(inside, width, stride, stride_first))
                 inside = width * block.expansion
             self.add_module(f"layer{stage}", nn.Sequential(*blocks))
-        self.out_features, self.middle_features = inside, inside // 2
+        self.out_features, self.map_channels = inside, inside // 2
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images → the map after stage 3, (B, middle_features, H/16, W/16)."""
+        """Images → the map after stage 3, (B, map_channels, H/16, W/16)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for stage in range(1, 4):
             x = self.get_submodule(f"layer{stage}")(x)
         return x
 
-    def forward_head(self, middle: Tensor) -> Tensor:
+    def forward_head(self, feature_map: Tensor) -> Tensor:
         """The map after stage 3 → pooled features."""
-        return torch.flatten(self.get_submodule("layer4")(middle).mean((2, 3)), 1)
+        return torch.flatten(self.get_submodule("layer4")(feature_map).mean((2, 3)), 1)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(x))

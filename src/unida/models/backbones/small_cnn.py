@@ -10,26 +10,26 @@ class SmallCNN(nn.Module):
     stroke lies matters for a digit.
     """
 
-    out_features, middle_features = 128, 64
+    out_features, map_channels = 128, 64
 
     def __init__(self) -> None:
         super().__init__()
         self.maps = nn.Sequential(*_stage(3, 32), *_stage(32, 64), nn.AdaptiveAvgPool2d(4))
         self.features = nn.Sequential(
             nn.Flatten(),
-            nn.Linear(self.middle_features * 4 * 4, self.out_features, bias=False),
+            nn.Linear(self.map_channels * 4 * 4, self.out_features, bias=False),
             nn.BatchNorm1d(self.out_features),
             nn.ReLU(inplace=True),
         )
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images → the map before the linear layer, (B, middle_features, 4, 4)."""
+        """Images → the map before the linear layer, (B, map_channels, 4, 4)."""
         out: Tensor = self.maps(x)
         return out
 
-    def forward_head(self, middle: Tensor) -> Tensor:
+    def forward_head(self, feature_map: Tensor) -> Tensor:
         """The map → features."""
-        out: Tensor = self.features(middle)
+        out: Tensor = self.features(feature_map)
         return out
 
     def forward(self, x: Tensor) -> Tensor:

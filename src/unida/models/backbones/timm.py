@@ -1,8 +1,14 @@
-"""`timm:<name>`: any image model of `timm` as a backbone (extra `timm`)."""
+"""`timm:NAME`: any image model of `timm` as a backbone (extra `timm`)."""
+
+import json
+from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
 from unida.errors import UserError
+from unida.models.backbones.base import Backbone
+from unida.models.weights import FROM_SCRATCH, load_strictly, read_weights
 
 
 class TimmBackbone(nn.Module):
@@ -18,7 +24,7 @@ class TimmBackbone(nn.Module):
             self.net: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0)
         except (RuntimeError, OSError, ValueError) as error:
             raise UserError(f"timm:{name} cannot be loaded: {error}") from None
-        # Where the head has a hidden layer (MobileNet-V3, VGG), its width is what comes out.
+        # With a hidden layer in the head (MobileNet-V3, VGG), the output has that layer's width.
         self.out_features = int(getattr(self.net, "head_hidden_size", self.net.num_features))
         published = getattr(self.net, "pretrained_cfg", {})
         if "mean" in published:
@@ -27,3 +33,16 @@ class TimmBackbone(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.net(x)
         return features
+
+
+def build(place: str, weights: str | None) -> Backbone:
+    """Build `timm:place` with its published weights, those of a file, or random ones."""
+    net = TimmBackbone(place, pretrained=weights is None)
+    if weights is not None and weights != FROM_SCRATCH:
+        load_strictly(net.net, read_weights(Path(weights))[0], weights)
+    return Backbone(net, json.dumps({"name": f"timm:{place}"}), weights != FROM_SCRATCH)
+
+
+def rebuild(values: dict[str, Any]) -> TimmBackbone:
+    """Build the network of a stored spec; nothing is downloaded."""
+    return TimmBackbone(values["name"].removeprefix("timm:"), pretrained=False)
