@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo methods-demo test venv clean
+.PHONY: demo methods-demo test test-fast venv clean
 
 demo: .venv/demo.stamp
 	$(BIN)/unida demo
@@ -18,6 +18,10 @@ test: .venv/dev.stamp
 	$(BIN)/ruff format --check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(or $(JOBS),2) --dist loadfile
+
+# Leaves out what trains for long, starts processes or drives a browser: under two minutes.
+test-fast: .venv/dev.stamp
+	$(BIN)/pytest -n $(or $(JOBS),2) --dist loadfile -m "not slow"
 
 venv: .venv/dev.stamp
 

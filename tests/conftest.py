@@ -48,12 +48,12 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Task:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """GPU tests are skipped where there is none."""
-    if torch.cuda.is_available():
-        return
+    """Skip GPU tests where there is none; mark tests in a browser as slow."""
     for item in items:
-        if item.get_closest_marker("gpu"):
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+        if "browser" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The tree shows the data's way: imports flow down only, and methods keep to their part."""
+"""Imports flow down only, folders are small, methods keep to their part."""
 
 import ast
 import subprocess
@@ -15,7 +15,7 @@ SRC = ROOT / "src" / "unida"
 PACKAGES = (
     "errors", "utils", "types", "config",  # for every package
     "data", "protocols", "models", "ops", "losses", "methods",  # images → outputs
-    "training", "decision", "model", "evaluation", "conclusion", "pipeline",  # the way of a run
+    "training", "decision", "model", "evaluation", "pipeline",  # the way of a run
     "discovery", "report", "review", "export", "estimator", "bench",  # what is done with it
     "cli",
 )  # fmt: skip
@@ -27,8 +27,13 @@ OPTIONAL = (
 )  # fmt: skip
 """Packages of extras: imported only when they are needed."""
 
+MAX_MODULES = 16
+MAX_ROOT_MODULES = 12
+
 FILES = sorted(SRC.rglob("*.py"))
-FRONT_DOORS = ("__init__", "__main__")
+TREES = {path: ast.parse(path.read_text()) for path in FILES}
+FOLDERS = sorted({path.parent for path in FILES})
+ENTRY_POINTS = ("__init__", "__main__")
 METHOD_FILES = sorted((SRC / "methods").glob("*.py"))
 
 
@@ -49,7 +54,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def packages_used(path: Path) -> set[str]:
-    names = [name.split(".") for name in imports(ast.parse(path.read_text()))]
+    names = [name.split(".") for name in imports(TREES[path])]
     used = {parts[1] for parts in names if parts[0] == "unida" and len(parts) > 1}
     return used - {"__version__"}
 
@@ -59,36 +64,53 @@ def name_of(path: Path) -> str:
 
 
 def test_every_package_is_in_the_list_and_every_listed_one_is_there() -> None:
-    assert {package_of(path) for path in FILES} - set(FRONT_DOORS) == set(PACKAGES)
+    assert {package_of(path) for path in FILES} - set(ENTRY_POINTS) == set(PACKAGES)
 
 
-@pytest.mark.parametrize(
-    "path", [f for f in FILES if package_of(f) not in FRONT_DOORS], ids=name_of
-)  # fmt: skip
-def test_imports_flow_down_only(path: Path) -> None:
-    place = PACKAGES.index(package_of(path))
-    assert packages_used(path) <= set(PACKAGES[: place + 1])
+def test_imports_flow_down_only() -> None:
+    back_edges = {
+        f"{name_of(path)} imports {used}"
+        for path in FILES
+        if package_of(path) in PACKAGES
+        for used in packages_used(path)
+        if used not in PACKAGES[: PACKAGES.index(package_of(path)) + 1]
+    }
+    assert not back_edges, "\n".join(sorted(back_edges))
 
 
-def test_the_front_door_imports_nothing_until_it_is_asked() -> None:
+def test_no_folder_is_a_heap() -> None:
+    modules = {f: [p for p in f.glob("*.py") if p.stem not in ENTRY_POINTS] for f in FOLDERS}
+    limits = {f: MAX_ROOT_MODULES if f == SRC else MAX_MODULES for f in FOLDERS}
+    assert {name_of(f): len(m) for f, m in modules.items() if len(m) > limits[f]} == {}
+
+
+def test_the_docstring_of_a_package_says_what_lives_there() -> None:
+    lines = {}
+    for folder in FOLDERS:
+        docstring = ast.get_docstring(TREES[folder / "__init__.py"]) or ""
+        lines[name_of(folder)] = len(docstring.splitlines())
+    del lines["."]  # the public API
+    assert {name: n for name, n in lines.items() if not 3 <= n <= 8} == {}
+
+
+def test_the_public_api_imports_nothing_until_it_is_used() -> None:
     code = "import sys, unida; print(sorted(m for m in sys.modules if m.startswith('unida.')))"
     assert run_python(code) == "[]"
-    assert packages_used(SRC / "__init__.py") == {"pipeline", "estimator", "model"}
+    assert packages_used(SRC / "__init__.py") <= {"pipeline", "estimator", "model", "types"}
 
 
-@pytest.mark.parametrize("path", sorted((SRC / "losses").glob("*.py")), ids=name_of)
-def test_losses_know_no_config_and_no_module(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    assert packages_used(path) <= {"losses", "ops"}
-    assert not [name for name in imports(tree) if name in ("torch.nn", "torch.nn.Module")]
-    assert not [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+def test_losses_use_no_config_and_no_module() -> None:
+    for path in (SRC / "losses").glob("*.py"):
+        assert packages_used(path) <= {"losses", "ops"}, name_of(path)
+        assert not {"torch.nn", "torch.nn.Module"} & set(imports(TREES[path])), name_of(path)
+        classes = [node for node in ast.walk(TREES[path]) if isinstance(node, ast.ClassDef)]
+        assert classes == [], name_of(path)
 
 
 def test_methods_is_a_literal_dict_of_names() -> None:
-    tree = ast.parse((SRC / "methods" / "__init__.py").read_text())
     tables = [
         node.value
-        for node in tree.body
+        for node in TREES[SRC / "methods" / "__init__.py"].body
         if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "METHODS"
     ]
     assert len(tables) == 1
@@ -101,13 +123,13 @@ def test_methods_is_a_literal_dict_of_names() -> None:
 def test_every_method_file_is_in_the_table() -> None:
     from unida.methods import METHODS
 
-    files = {path.stem for path in METHOD_FILES} - {"__init__", "base"}
+    files = {path.stem for path in METHOD_FILES} - {"__init__", "base", "presets"}
     assert {cls.__module__.rpartition(".")[2] for cls in METHODS.values()} == files
 
 
 @pytest.mark.parametrize("path", METHOD_FILES, ids=name_of)
 def test_a_method_does_not_step_move_print_or_open(path: Path) -> None:
-    calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+    calls = [n.func for n in ast.walk(TREES[path]) if isinstance(n, ast.Call)]
     names = {f.id for f in calls if isinstance(f, ast.Name)}
     attributes = {f.attr for f in calls if isinstance(f, ast.Attribute)}
     assert not names & {"print", "open"}
@@ -126,7 +148,7 @@ def test_optional_packages_are_not_imported_until_they_are_needed() -> None:
 
 def test_no_file_imports_an_optional_package_at_its_top() -> None:
     for path in FILES:
-        top = ast.Module([n for n in ast.parse(path.read_text()).body if _is_import(n)], [])
+        top = ast.Module([n for n in TREES[path].body if _is_import(n)], [])
         assert not {name.split(".")[0] for name in imports(top)} & set(OPTIONAL), name_of(path)
 
 
