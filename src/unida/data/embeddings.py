@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,6 @@ from unida.data.cache import is_whole, touch, write_whole
 from unida.data.domain import Domain, cache_folder, on_device
 from unida.data.pixels import ArrayStore, Progress
 from unida.errors import UserError
-from unida.models.backbones.base import Backbone
 from unida.utils.devices import send
 from unida.utils.rng import generator
 
@@ -38,9 +37,29 @@ _PART = 16  # chunks that are kept at a time
 FloatRow = npt.NDArray[np.float32]
 
 
+class Embedder(Protocol):
+    """What embeds images: a `unida.models.backbones.base.Backbone`.
+
+    Attributes:
+        spec: text that identifies the network, without its weights.
+        out_features: numbers in an embedding.
+    """
+
+    spec: str
+    out_features: int
+
+    def __call__(self, images: Tensor) -> Tensor: ...
+
+    def to(self, device: torch.device) -> Any: ...
+
+    def eval(self) -> Any: ...
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+
 def embed(
     domain: Domain,
-    backbone: Backbone,
+    backbone: Embedder,
     views: tuple[View, ...],
     config: RunConfig,
     progress: Progress,
@@ -58,7 +77,8 @@ def embed(
     wanted = dict.fromkeys(view for view in views if view != EVAL_VIEW) or (WEAK_VIEW,)
     augmented = tuple(view.adjusted(config.flip, config.jitter) for view in wanted)
     augmented = augmented[: config.frozen_views]
-    backbone.to(domain.device).eval()
+    backbone.to(domain.device)
+    backbone.eval()
     shape = (len(domain), 1 + config.frozen_views, backbone.out_features)
     folder = cache_folder(config)
     maker = _maker(backbone, augmented, config)
@@ -128,7 +148,7 @@ class EmbeddingCache:
 @torch.inference_mode()
 def _embeddings(
     domain: Domain,
-    backbone: Backbone,
+    backbone: Embedder,
     augmented: tuple[View, ...],
     config: RunConfig,
     progress: Progress,
@@ -171,7 +191,7 @@ def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:
     os.fsync(out.fileno())
 
 
-def _maker(backbone: Backbone, augmented: tuple[View, ...], config: RunConfig) -> bytes:
+def _maker(backbone: Embedder, augmented: tuple[View, ...], config: RunConfig) -> bytes:
     """A name for all that embeddings follow from but the images."""
     said = (augmented, config.frozen_views, config.image_size, backbone.spec)
     key = blake2b(repr(said).encode(), digest_size=16)

@@ -1,43 +1,55 @@
-"""Many rows: joined without a second copy, thinned where a sample tells as much."""
+"""Large sets in chunks: rows joined without a second copy, and samples of very many."""
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
-from unida.types import IntArray
 from unida.utils.rng import derive_seed
 
 MAX_SAMPLES = 50_000
-"""Rows that a statistic of all of them looks at; of more, a sample is drawn."""
+"""Rows that a statistic of a whole set is computed from; of more, a sample is drawn."""
 
 
 class RowBuffer:
-    """Rows that come in parts, written into one array; to join a list would hold them twice."""
+    """Rows added in chunks to one array; `torch.cat` of a list would hold them twice.
 
-    def __init__(self, most: int) -> None:
-        """`most` is how many may come."""
-        self.most, self.n = most, 0
+    Args:
+        capacity: rows that can be added in all.
+
+    Example:
+        >>> import torch
+        >>> buffer = RowBuffer(5)
+        >>> for chunk in torch.arange(4).split(3):
+        ...     buffer.add(chunk)
+        >>> buffer.all()
+        tensor([0, 1, 2, 3])
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity, self.n = capacity, 0
         self._array: Tensor | None = None
 
-    def add(self, part: Tensor) -> None:
+    def add(self, chunk: Tensor) -> None:
+        """Append rows; width, type and device follow from the first chunk."""
         if self._array is None:
-            self._array = part.new_empty(self.most, *part.shape[1:])
-        self._array[self.n : self.n + len(part)] = part
-        self.n += len(part)
+            self._array = chunk.new_empty(self.capacity, *chunk.shape[1:])
+        self._array[self.n : self.n + len(chunk)] = chunk
+        self.n += len(chunk)
 
     def all(self) -> Tensor:
-        """Those that came, in order."""
-        assert self._array is not None, "no row has come"
+        """Return the rows added so far, in order."""
+        assert self._array is not None, "no rows were added"
         return self._array[: self.n]
 
 
-def subsample(n: int, most: int, seed: int, name: str) -> IntArray:
-    """Numbers of the rows to look at, rising: all n or, of more than `most`, a draw of `most`.
+def subsample(n: int, most: int, seed: int, name: str) -> npt.NDArray[np.int64]:
+    """Draw at most `most` of n row indices, in rising order; all of them where n is no larger.
 
     Args:
-        n: rows there are.
-        most: rows to look at.
+        n: rows in all.
+        most: rows wanted.
         seed: of the draw.
-        name: of its stream.
+        name: of its random stream.
     """
     if n <= most:
         return np.arange(n)

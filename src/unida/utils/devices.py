@@ -1,17 +1,19 @@
-"""Where and how the arithmetic is done."""
+"""The device of a run, its precision, and copies to it."""
 
 import os
 
 import torch
 from torch import Tensor
 
-from unida.config import Precision
 from unida.errors import UserError, require
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is the first of cuda, mps and cpu that this machine has; a process of several takes
-    the GPU of its number."""
+    """Choose a device by name.
+
+    `auto` is the first of cuda, mps and cpu that the machine has; a distributed process gets the
+    GPU of its local rank.
+    """
     if name == "auto":
         if torch.cuda.is_available() and "LOCAL_RANK" in os.environ:
             return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -32,8 +34,16 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype | None:
-    """What the backbone computes in; None is plain float32. Sets TF32 on or off for the process."""
+def pick_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """Choose what the backbone computes in, and switch TF32 on or off for the process.
+
+    Args:
+        precision: fp32, tf32, bf16, or auto: bf16 on a GPU that has it, fp32 elsewhere.
+        device: where it computes.
+
+    Returns:
+        The type for autocast; None is float32.
+    """
     if precision == "auto":
         fast = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
         precision = "bf16" if fast else "fp32"
@@ -43,7 +53,7 @@ def pick_dtype(precision: Precision, device: torch.device) -> torch.dtype | None
 
 
 def send(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on a device; a copy to a GPU is queued there and nobody waits for it."""
+    """Move a tensor to a device; a copy to a GPU is queued there without waiting for it."""
     if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.images import write_classes, write_image
-from unida.data.lists import read_list
+from unida.protocols.lists import read_list
 from unida.errors import UserError
 
 OFFICE = {"back_pack": 3, "bike": 2}
