@@ -15,9 +15,18 @@ import pytest
 from PIL import Image
 
 from unida.bench.arrays import Arrays, read_arrays
-from unida.bench.figures import embedding, plot_data, plots
-from unida.bench.figures.run import FIGURES, Figure, run_figure, to_csv
+from unida.bench.figures import (
+    comparison,
+    curves,
+    embedding,
+    histograms,
+    run_selection,
+    theme,
+    tsne,
+)
+from unida.bench.figures.run import FIGURES, Figure, run_figure, save, to_csv
 from unida.bench.figures.run_selection import Choice
+from unida.bench.figures.sheet import FigureData
 from unida.bench.results import Result, RuleResult, Run, read_runs, to_json, write_results
 from unida.errors import UserError
 from unida.types import UNKNOWN
@@ -133,23 +142,24 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-@pytest.mark.parametrize("kind", FIGURES)
-def test_every_figure_is_a_picture_a_drawing_and_a_table(bench: Path, kind: str) -> None:
-    stem = bench / "figures" / f"{kind}-office-unda"
-    with Image.open(stem.with_suffix(".png")) as image:
-        colours = np.asarray(image.convert("RGB"))
-    assert colours.shape[0] > 300
-    assert colours.std() > 5
-    words = texts(stem.with_suffix(".svg"))
-    for expected in ("san", "office · unda", "amazon → dslr", "resnet50, 300 steps", " seed"):
-        assert expected in words
-    assert len(read_csv(stem.with_suffix(".csv"))) > 1
+def test_every_figure_is_a_picture_a_drawing_and_a_table(bench: Path) -> None:
+    for kind in FIGURES:
+        stem = bench / "figures" / f"{kind}-office-unda"
+        with Image.open(stem.with_suffix(".png")) as image:
+            colours = np.asarray(image.convert("RGB"))
+        assert colours.shape[0] > 300
+        assert colours.std() > 5
+        words = texts(stem.with_suffix(".svg"))
+        for expected in ("san", "office · unda", "amazon → dslr", "resnet50, 300 steps", " seed"):
+            assert expected in words
+        assert len(read_csv(stem.with_suffix(".csv"))) > 1
 
 
 def test_the_same_results_give_the_same_bytes(bench: Path, tmp_path: Path) -> None:
-    run_figure(Figure(bench, out=tmp_path))
+    kinds = ("noise", "tsne", "scores")  # lines, a seeded embedding, histograms
+    run_figure(Figure(bench, kinds, tmp_path))
     made = sorted(path.name for path in tmp_path.iterdir())
-    assert len(made) == 3 * len(FIGURES)
+    assert len(made) == 3 * len(kinds)
     for name in made:
         assert (tmp_path / name).read_bytes() == (bench / "figures" / name).read_bytes(), name
 
@@ -158,14 +168,14 @@ def test_noise_points_are_those_of_a_hand() -> None:
     runs = alone(
         make_result(h=0.8, seed=0), make_result(h=0.9, seed=1), make_result(h=0.5, noise=0.3)
     )
-    sheet = plot_data.noise(runs, OWN)
-    clean, noisy = [row for row in sheet.rows if row.score == "H-score"]
+    data = comparison.noise(runs, OWN)
+    clean, noisy = [row for row in data.rows if row.score == "H-score"]
     assert (clean.at, clean.mean_percent, clean.seeds) == (0, pytest.approx(85), 2)
     assert clean.std_percent == pytest.approx(50**0.5)  # (5² + 5²) / 1
     assert (noisy.at, noisy.mean_percent, noisy.std_percent) == (30, 50, None)
-    balanced = [row.mean_percent for row in sheet.rows if row.score == "balanced H-score"]
+    balanced = [row.mean_percent for row in data.rows if row.score == "balanced H-score"]
     assert balanced == pytest.approx([75, 40])
-    assert "1–2 seeds, mean ± standard deviation" in sheet.caption
+    assert "1–2 seeds, mean ± standard deviation" in data.caption
 
 
 def test_the_csv_of_the_command_holds_the_same_numbers(bench: Path) -> None:
@@ -180,7 +190,7 @@ def test_the_csv_of_the_command_holds_the_same_numbers(bench: Path) -> None:
 def test_unknown_classes_are_counted_on_the_axis() -> None:
     runs = alone(make_result(h=0.6, unknowns=2), make_result(h=0.8, unknowns=5))
     runs += alone(make_result(h=0.1, unknowns=5, noise=0.2))  # for the other figure
-    rows = [row for row in plot_data.unknowns(runs, OWN).rows if row.score == "H-score"]
+    rows = [row for row in comparison.unknowns(runs, OWN).rows if row.score == "H-score"]
     assert [(row.at, row.mean_percent) for row in rows] == [(2, 60), (5, 80)]
 
 
@@ -194,7 +204,7 @@ def test_seeds_are_compared_after_the_mean_over_tasks() -> None:
             for entry in ("san", "san-no-scl")
         )
     )
-    row = plot_data.ablation(runs, OWN).rows[0]
+    row = comparison.ablation(runs, OWN).rows[0]
     assert (row.mean_percent, row.std_percent) == (pytest.approx(70), pytest.approx(0, abs=1e-9))
     assert (row.seeds, row.tasks) == (2, 2)
 
@@ -205,61 +215,72 @@ def test_only_tasks_that_every_entry_has_are_averaged() -> None:
         make_result("san", 0.2, task=("dslr", "amazon")),
         make_result("san-no-scl", 0.7),
     )
-    sheet = plot_data.ablation(runs, OWN)
-    assert [row.mean_percent for row in sheet.rows if row.score == "H-score"] == [80, 70]
-    assert "dslr → amazon" in " ".join(sheet.notes)
+    data = comparison.ablation(runs, OWN)
+    assert [row.mean_percent for row in data.rows if row.score == "H-score"] == [80, 70]
+    assert "dslr → amazon" in " ".join(data.notes)
     apart = alone(make_result("san"), make_result("san-no-scl", task=("dslr", "amazon")))
     with pytest.raises(UserError, match="no task in common"):
-        plot_data.ablation(apart, OWN)
+        comparison.ablation(apart, OWN)
 
 
 def test_a_seed_counts_only_with_every_task() -> None:
     there, back = ("amazon", "dslr"), ("dslr", "amazon")
     whole = [make_result("san", 0.8, task=task) for task in (there, back)]
     torn = [make_result("san-no-scl", 0.5, seed=i, task=t) for i, t in enumerate((there, back))]
-    sheet = plot_data.ablation(alone(*whole, *torn), OWN)
-    assert {row.entry for row in sheet.rows} == {"san"}
-    assert sheet.notes == ("points without a seed that has every task, of san-no-scl",)
+    data = comparison.ablation(alone(*whole, *torn), OWN)
+    assert {row.entry for row in data.rows} == {"san"}
+    assert data.notes == ("points without a seed that has every task, of san-no-scl",)
     other = [dataclasses.replace(result, entry="san-no-aio") for result in torn]
     with pytest.raises(UserError, match="No seed has every task"):
-        plot_data.ablation(alone(*torn, *other), OWN)
+        comparison.ablation(alone(*torn, *other), OWN)
 
 
 def test_a_rule_that_was_not_scored_is_refused() -> None:
     runs = alone(make_result("san"), make_result("san-no-scl"))
     with pytest.raises(UserError, match="rule is 'best'; allowed: own, mixture"):
-        plot_data.ablation(runs, Choice("best"))
+        comparison.ablation(runs, Choice("best"))
 
 
 def test_the_ablation_is_in_the_papers_order_and_ends_with_ovanet() -> None:
     entries = ("ovanet", "uan", "san-info-nce", "san-no-scl", "san", "san-no-aio")
-    rows = plot_data.ablation(alone(*map(make_result, entries)), OWN).rows
+    rows = comparison.ablation(alone(*map(make_result, entries)), OWN).rows
     shown = list(dict.fromkeys(row.entry for row in rows))
     assert shown == ["san", "san-no-aio", "san-no-scl", "san-info-nce", "ovanet"]
     picked = [run for run in alone(*map(make_result, entries)) if len(run.result.entry) < 7]
-    rows = plot_data.ablation(picked, Choice("own", picked=True)).rows
+    rows = comparison.ablation(picked, Choice("own", picked=True)).rows
     assert {row.entry for row in rows} == {"san", "ovanet", "uan"}
+
+
+def test_a_refinement_is_a_row_of_its_own_and_its_training_is_shown_once(tmp_path: Path) -> None:
+    for entry in ("san", "san-no-scl"):
+        plain, refined = make_result(entry), make_result(entry, refine="prototypes,knn")
+        run = write_run(tmp_path, plain)
+        write_results(run / "result.jsonl", [plain, refined])
+    runs = read_runs(tmp_path)
+    shown = dict.fromkeys(row.entry for row in comparison.ablation(runs, OWN).rows)
+    assert list(shown) == ["san", "san + refinement", "san-no-scl", "san-no-scl + refinement"]
+    assert {row.entry for row in curves.curves(runs, OWN).rows} == {"san", "san-no-scl"}
 
 
 def test_undefined_scores_are_left_out_and_said() -> None:
     runs = alone(make_result("san"), make_result("san-no-scl"), make_result("san-no-aio", None))
-    sheet = plot_data.ablation(runs, OWN)
-    assert {row.entry for row in sheet.rows} == {"san", "san-no-scl"}
-    assert sheet.notes == ("1 results whose H-score is undefined",)
+    data = comparison.ablation(runs, OWN)
+    assert {row.entry for row in data.rows} == {"san", "san-no-scl"}
+    assert data.notes == ("1 results whose H-score is undefined",)
 
 
 def test_a_rule_that_fell_back_is_said() -> None:
     runs = alone(make_result("san"), make_result("san-no-scl"))
     fallen = dataclasses.replace(runs[0].result.rules["mixture"], in_force="own")
     runs[0].result.rules["mixture"] = fallen
-    caption = plot_data.ablation(runs, Choice("mixture")).caption
+    caption = comparison.ablation(runs, Choice("mixture")).caption
     assert "reject rule mixture, which fell back to own in 1 of 2 runs" in caption
 
 
 def test_runs_that_differ_in_options_only_are_refused() -> None:
     runs = alone(make_result(lr=0.1), make_result(lr=0.2), make_result(noise=0.5))
     with pytest.raises(UserError, match="differ in their options"):
-        plot_data.noise(runs, OWN)
+        comparison.noise(runs, OWN)
 
 
 def test_other_steps_are_another_figure(tmp_path: Path) -> None:
@@ -298,7 +319,7 @@ def test_bins_hold_every_image_and_the_thresholds_are_there(bench: Path) -> None
 def test_a_far_score_does_not_squeeze_the_rest() -> None:
     arrays = Arrays(**make_arrays(4, 500))
     arrays.unknown_score[0], arrays.unknown_score[1] = 1e9, np.nan
-    rows = list(plot_data._histogram(make_result(), arrays))
+    rows = list(histograms._histogram(make_result(), arrays))
     assert max(row.right for row in rows) < 10
 
 
@@ -361,7 +382,7 @@ def test_names_of_any_kind_neither_break_the_text_nor_the_layout(tmp_path: Path)
 def test_entries_whose_names_are_long_and_alike_keep_a_line_each() -> None:
     names = [f"san:{'x' * 40}{k}{'y' * 40}" for k in range(3)]
     runs = alone(*(make_result(name, noise=noise) for name in names for noise in (0.0, 0.5)))
-    picture = plots.draw_lines(plot_data.noise(runs, OWN))
+    picture = comparison.draw_lines(comparison.noise(runs, OWN))
     shown = [text.get_text() for text in picture.legends[0].get_texts()]
     assert len(set(shown)) == 3
     assert max(map(len, shown)) < 30
@@ -370,11 +391,11 @@ def test_entries_whose_names_are_long_and_alike_keep_a_line_each() -> None:
 def test_many_classes_have_numbers_for_names() -> None:
     names = tuple(f"class {k}" for k in range(20))
     dots = [
-        plot_data.Dot("san", domain, name, number, float(number), float(place), False)
+        tsne.Dot("san", domain, name, number, float(number), float(place), False)
         for place, domain in enumerate(("source", "target"))
         for number, name in enumerate(names, 1)
     ]
-    picture = plots.draw_tsne(plot_data.Sheet("title", "caption", dots))
+    picture = tsne.draw_tsne(FigureData("title", "caption", dots))
     shown = [text.get_text() for text in picture.legends[0].get_texts()]
     assert "1–20: known classes" in shown
     assert not [text for text in shown if "class 3" in text]
@@ -418,19 +439,19 @@ def test_damaged_files_are_answered_in_a_sentence(tmp_path: Path) -> None:
     arrays = make_arrays(4, 3)
     np.savez(run / "scores.npz", **arrays | {"best": arrays["best"][1:]})
     with pytest.raises(UserError, match="different lengths"):
-        plot_data.scores(runs, OWN)
+        histograms.scores(runs, OWN)
     np.savez(run / "scores.npz", labels=[1])
     with pytest.raises(UserError, match="does not hold the scores"):
-        plot_data.scores(runs, OWN)
+        histograms.scores(runs, OWN)
     (run / "scores.npz").write_bytes(b"PK\x03\x04 cut off")
     with pytest.raises(UserError, match="does not hold the scores"):
-        plot_data.tsne(runs, OWN)
+        tsne.tsne(runs, OWN)
     np.savez(run / "scores.npz", **arrays | {"features": np.full_like(arrays["features"], np.nan)})
     with pytest.raises(UserError, match="not finite"):
-        plot_data.tsne(runs, OWN)
+        tsne.tsne(runs, OWN)
     (run / "metrics.jsonl").write_text('{"step": 1')
     with pytest.raises(UserError, match="not the log of a run"):
-        plot_data.curves(runs, OWN)
+        curves.curves(runs, OWN)
 
 
 @pytest.mark.parametrize(
@@ -459,14 +480,12 @@ def test_task_entries_and_seed_choose(bench: Path, tmp_path: Path) -> None:
 
 
 def test_more_entries_than_a_page_holds_are_said() -> None:
-    from unida.bench.figures import run_selection
-
     methods = ("cmu", "dance", "dcc", "gate", "glc", "san-no-scl", "san", "ovanet")
-    runs, notes = run_selection.few_entries(alone(*map(make_result, methods)), OWN)
+    runs, notes = run_selection.few_rows(alone(*map(make_result, methods)), OWN)
     shown = [run.result.entry for run in runs]
     assert shown == ["san", "ovanet", "cmu", "dance", "dcc", "gate"]
     assert notes == ("entries beyond 6 (name others by --entries): glc, san-no-scl",)
-    assert len(run_selection.few_entries(runs, Choice("own", picked=True))[0]) == 6
+    assert len(run_selection.few_rows(runs, Choice("own", picked=True))[0]) == 6
 
 
 def test_without_matplotlib_there_is_a_sentence(
@@ -481,11 +500,11 @@ def test_drawing_leaves_the_users_style_alone(tmp_path: Path) -> None:
     import matplotlib
 
     with matplotlib.rc_context({"font.size": 31}):
-        sheet = plot_data.ablation(alone(make_result("san"), make_result("san-no-scl")), OWN)
+        data = comparison.ablation(alone(make_result("san"), make_result("san-no-scl")), OWN)
         with (tmp_path / "x.png").open("wb") as file:
-            plots.save(sheet, plots.draw_bars, {"png": file})
+            save(data, comparison.draw_bars, {"png": file})
         assert matplotlib.rcParams["font.size"] == 31
-    assert "std_percent" in to_csv(sheet)
+    assert "std_percent" in to_csv(data)
 
 
 def linear(colour: str) -> np.ndarray:
@@ -517,7 +536,7 @@ SEEN_BY = {
 
 @pytest.mark.parametrize("eye", SEEN_BY)
 def test_colours_are_told_apart_by_every_eye(eye: str) -> None:
-    seen = [lab(np.clip(SEEN_BY[eye] @ linear(c), 0, 1)) for c in (*plots.COLOURS, plots.GREY)]
+    seen = [lab(np.clip(SEEN_BY[eye] @ linear(c), 0, 1)) for c in (*theme.COLOURS, theme.GREY)]
     distances = [float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2)]
     assert min(distances) > 15
 
@@ -526,18 +545,18 @@ def test_colours_stand_out_from_white() -> None:
     def contrast(colour: str) -> float:
         return float(1.05 / (linear(colour) @ [0.2126, 0.7152, 0.0722] + 0.05))
 
-    assert min(map(contrast, plots.COLOURS)) > 2  # markers and bars have dark edges besides
-    assert min(map(contrast, plots.COLOURS[:4])) > 3
-    assert contrast(plots.INK) > 7
-    assert contrast(plots.GREY) > 4.5
+    assert min(map(contrast, theme.COLOURS)) > 2  # markers and bars have dark edges besides
+    assert min(map(contrast, theme.COLOURS[:4])) > 3
+    assert contrast(theme.INK) > 7
+    assert contrast(theme.GREY) > 4.5
 
 
 def test_lines_and_classes_never_look_the_same() -> None:
     lines = {
-        (i % len(plots.COLOURS), i % len(plots.LINES), i % len(plots.MARKERS)) for i in range(24)
+        (i % len(theme.COLOURS), i % len(theme.LINES), i % len(theme.MARKERS)) for i in range(24)
     }
     assert len(lines) == 24
-    looks = {tuple(sorted(plots._look(k, "target").items())) for k in range(43)}
+    looks = {tuple(sorted(tsne._style(k, "target").items())) for k in range(43)}
     assert len(looks) == 43
     for k in range(43):
-        assert plots._look(k, "target")["marker"] != plots._look(k, "source")["marker"]
+        assert tsne._style(k, "target")["marker"] != tsne._style(k, "source")["marker"]

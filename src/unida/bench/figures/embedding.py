@@ -1,4 +1,4 @@
-"""The features of a run in the plane."""
+"""Features of a run in the plane, by t-SNE."""
 
 from typing import NamedTuple
 
@@ -13,12 +13,12 @@ from unida.types import IntArray
 from unida.utils.rng import derive_seed
 
 MOST_POINTS = 1000
-"""Enough to see groups by, and some seconds of work."""
+"""Enough to show clusters, in a few seconds."""
 FEWEST_POINTS = 5
 
 
-class Spot(NamedTuple):
-    """Where an image lies in the plane; `number` is its place in its domain's arrays."""
+class Position(NamedTuple):
+    """Position of an image in the plane; `number` is its index in its domain's arrays."""
 
     domain: str
     number: int
@@ -26,8 +26,8 @@ class Spot(NamedTuple):
     y: float
 
 
-def embed(arrays: Arrays, unknown: int, seed: int = 0) -> list[Spot]:
-    """t-SNE of an even sample of both domains. Equal arrays and seed give equal spots."""
+def embed(arrays: Arrays, unknown: int, seed: int = 0) -> list[Position]:
+    """Embed an even sample of both domains. Equal arrays and seed give equal positions."""
     rng = np.random.default_rng(derive_seed(seed, "t-SNE"))
     is_unknown = arrays.labels == unknown
     n_source = len(arrays.source_labels)
@@ -41,16 +41,16 @@ def embed(arrays: Arrays, unknown: int, seed: int = 0) -> list[Spot]:
         raise UserError("Some features are not finite, so they have no place in the plane.")
     plane = _plane(features, derive_seed(seed, "t-SNE") % 2**32)
     return [
-        Spot("source", int(i), float(x), float(y))
+        Position("source", int(i), float(x), float(y))
         if i < n_source
-        else Spot("target", int(i) - n_source, float(x), float(y))
+        else Position("target", int(i) - n_source, float(x), float(y))
         for i, (x, y) in zip(keep, plane, strict=True)
     ]
 
 
 def _plane(features: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float32]:
     few = min(30.0, (len(features) - 1) / 3)
-    # Several threads add up in any order, and t-SNE makes a difference of the last bit large.
+    # Several threads add in any order, and t-SNE amplifies a difference of the last bit.
     with threadpool_limits(1):
         model = TSNE(perplexity=few, init=_start(features), random_state=seed)
         plane: npt.NDArray[np.float32] = model.fit_transform(features)
@@ -58,7 +58,7 @@ def _plane(features: npt.NDArray[np.float32], seed: int) -> npt.NDArray[np.float
 
 
 def _start(features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | str:
-    """The two main directions, which come first in the file; chance where there are none."""
+    """Return the first two principal components as a start; random where there are none."""
     spread = features[:, :1].std()
     return features[:, :2] * (1e-4 / spread) if spread > 0 and features.shape[1] > 1 else "random"
 
@@ -66,23 +66,23 @@ def _start(features: npt.NDArray[np.float32]) -> npt.NDArray[np.float32] | str:
 def _even_sample(
     part: IntArray, classes: npt.NDArray[np.str_], most: int, rng: np.random.Generator
 ) -> IntArray:
-    """Numbers of at most `most` images: as many of each part, and of each class in a part."""
+    """Return indices of at most `most` images, balanced over parts and classes in a part."""
     parts = sorted((np.flatnonzero(part == p) for p in np.unique(part)), key=len)
     keep: list[IntArray] = []
-    for number, members in enumerate(parts):
+    for number, indices in enumerate(parts):
         left = most - sum(map(len, keep))
-        keep.append(_in_turn(members, classes, left // (len(parts) - number), rng))
+        keep.append(_in_turn(indices, classes, left // (len(parts) - number), rng))
     return np.sort(np.concatenate(keep)) if keep else np.zeros(0, np.int64)
 
 
 def _in_turn(
-    members: IntArray, classes: npt.NDArray[np.str_], most: int, rng: np.random.Generator
+    indices: IntArray, classes: npt.NDArray[np.str_], most: int, rng: np.random.Generator
 ) -> IntArray:
-    """One image of every class, then a second of every class, and so on."""
-    shuffled = rng.permutation(members)
-    seen: dict[str, int] = {}
+    """Return one image of every class, then a second of every class, and so on."""
+    shuffled = rng.permutation(indices)
+    counts: dict[str, int] = {}
     turns = []
     for name in classes[shuffled].tolist():
-        turns.append(seen.get(name, 0))
-        seen[name] = turns[-1] + 1
+        turns.append(counts.get(name, 0))
+        counts[name] = turns[-1] + 1
     return shuffled[np.argsort(turns, kind="stable")][:most]

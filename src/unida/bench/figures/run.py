@@ -13,23 +13,27 @@ Each is written as PNG and SVG, with all that is drawn as CSV.
 import csv
 import io
 import re
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import tyro
 
-from unida.bench.figures import plot_data, plots, theme
-from unida.bench.figures.plot_data import Sheet
+from unida.bench.figures import comparison, curves, histograms, theme, tsne
 from unida.bench.figures.run_selection import Choice
+from unida.bench.figures.sheet import FigureData
 from unida.bench.results import Run, read_runs
 from unida.bench.tables.groups import traits
 from unida.errors import UserError, require, shorten
 from unida.training.run_folder import write_file, write_text
 from unida.utils.console import say
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Picture
 
 
 @dataclass(frozen=True)
@@ -55,26 +59,29 @@ class Figure:
     """Seed of the runs in tsne and scores; by default the first."""
 
 
+Draw = Callable[[FigureData[Any]], "Picture"]
+
+
 @dataclass(frozen=True)
-class Kind:
-    """How a figure comes about: from runs to rows, and from rows to a picture."""
+class FigureKind:
+    """A figure: from runs to rows, and from rows to a picture."""
 
-    prepare: Callable[[list[Run], Choice], Sheet[Any]]
-    draw: plots.Draw
+    prepare: Callable[[list[Run], Choice], FigureData[Any]]
+    draw: Draw
 
 
-FIGURES: dict[str, Kind] = {
-    "noise": Kind(plot_data.noise, plots.draw_lines),
-    "unknowns": Kind(plot_data.unknowns, plots.draw_lines),
-    "ablation": Kind(plot_data.ablation, plots.draw_bars),
-    "tsne": Kind(plot_data.tsne, plots.draw_tsne),
-    "curves": Kind(plot_data.curves, plots.draw_curves),
-    "scores": Kind(plot_data.scores, plots.draw_histograms),
+FIGURES: dict[str, FigureKind] = {
+    "noise": FigureKind(comparison.noise, comparison.draw_lines),
+    "unknowns": FigureKind(comparison.unknowns, comparison.draw_lines),
+    "ablation": FigureKind(comparison.ablation, comparison.draw_bars),
+    "tsne": FigureKind(tsne.tsne, tsne.draw_tsne),
+    "curves": FigureKind(curves.curves, curves.draw_curves),
+    "scores": FigureKind(histograms.scores, histograms.draw_histograms),
 }
 
 
 def run_figure(given: Figure) -> None:
-    """Draws all that was asked for and that the results allow; says what was left out and why."""
+    """Draw the requested figures that the results allow; report what was left out and why."""
     kinds = _kinds(given.kinds)
     theme.need_matplotlib()
     runs = _filtered(read_runs(given.results), given)
@@ -86,39 +93,53 @@ def run_figure(given: Figure) -> None:
         for kind in kinds:
             name = f"{kind}-{group}"
             try:
-                sheet = FIGURES[kind].prepare(alike, choice)
+                data = FIGURES[kind].prepare(alike, choice)
             except UserError as error:
                 say(f"left out: {name}: {error}")
                 continue
-            for note in sheet.notes:
+            for note in data.notes:
                 say(f"left out of {name}: {note}")
-            _write(sheet, FIGURES[kind].draw, out, name)
+            _write(data, FIGURES[kind].draw, out, name)
             say(f"wrote {out / name}.png, .svg and .csv")
             written += 1
     if not written:
         raise UserError(f"{given.results} has nothing to draw {shorten(kinds)} from.")
 
 
-def to_csv(sheet: Sheet[Any]) -> str:
-    """All that is drawn. Texts are quoted, so that a name may hold anything."""
-    columns = plot_data.columns(sheet)
+def to_csv(data: FigureData[Any]) -> str:
+    """Return all that is drawn. Texts are quoted, so that a name may hold anything."""
+    columns = data.columns()
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     table.writerow(columns.values())
-    table.writerows([getattr(row, name) for name in columns] for row in sheet.rows)
+    table.writerows([getattr(row, name) for name in columns] for row in data.rows)
     return text.getvalue()
 
 
-def _write(sheet: Sheet[Any], draw: plots.Draw, out: Path, name: str) -> None:
+def save(data: FigureData[Any], draw: Draw, files: Mapping[str, BinaryIO]) -> None:
+    """Draw a figure once and write it in every format named: png, svg."""
+    with theme.style(), warnings.catch_warnings():
+        # A script that no font has becomes boxes in a PNG; text in an SVG stays text.
+        warnings.filterwarnings("ignore", message="Glyph .* missing")
+        picture = draw(data)
+        theme.frame(picture, data.title, data.caption)
+        picture.draw_without_rendering()
+        picture.set_layout_engine("none")  # computed once, it is the same in every format
+        for kind, file in files.items():
+            blank = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}[kind]
+            picture.savefig(file, format=kind, dpi=200, metadata=blank)
+
+
+def _write(data: FigureData[Any], draw: Draw, out: Path, name: str) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{out} cannot be made: {error.strerror}.") from None
     pictures = {"png": io.BytesIO(), "svg": io.BytesIO()}
-    plots.save(sheet, draw, pictures)
+    save(data, draw, pictures)
     for ending, content in pictures.items():
         write_file(out / f"{name}.{ending}", partial(_copy, content))
-    write_text(out / f"{name}.csv", to_csv(sheet))
+    write_text(out / f"{name}.csv", to_csv(data))
 
 
 def _copy(content: io.BytesIO, file: BinaryIO) -> None:
@@ -134,12 +155,12 @@ def _kinds(given: Iterable[str]) -> list[str]:
 
 
 def _filtered(runs: list[Run], given: Figure) -> list[Run]:
-    """The runs of the task and of the entries that were named."""
+    """Return the runs of the task and of the entries that were named."""
     if given.task is not None:
         tasks = {_plain_task(run.result.task): run.result.task for run in runs}
-        asked = _plain_task(given.task)
-        require(asked in tasks, "task", given.task, shorten(sorted(tasks.values())))
-        runs = [run for run in runs if _plain_task(run.result.task) == asked]
+        wanted = _plain_task(given.task)
+        require(wanted in tasks, "task", given.task, shorten(sorted(tasks.values())))
+        runs = [run for run in runs if _plain_task(run.result.task) == wanted]
     entries = _list(given.entries)
     known = sorted({name for run in runs for name in (run.result.entry, run.result.row)})
     for entry in entries:
@@ -152,7 +173,7 @@ def _filtered(runs: list[Run], given: Figure) -> list[Run]:
 
 
 def _groups(runs: list[Run]) -> dict[str, list[Run]]:
-    """Runs that may be compared, under a name that is no longer than it needs to be."""
+    """Return runs that may be compared, under a name as short as possible."""
     groups: dict[tuple[str, str, frozenset[tuple[str, str]]], list[Run]] = defaultdict(list)
     for run in runs:
         how = frozenset(traits(run.result).items())
@@ -178,5 +199,5 @@ def _plain_task(text: str) -> str:
 
 
 def _slug(*parts: str) -> str:
-    """Texts as part of a file name."""
+    """Return texts as part of a file name."""
     return "-".join(re.sub(r"[^\w.+-]+", "_", part)[:24] for part in parts)

@@ -1,17 +1,18 @@
-"""Which runs a figure shows: whole and clean ones, and no more than a page has room for."""
+"""Selection of the runs a figure shows: complete and clean ones, as many as fit on a page."""
 
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
+from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.entries import VARIANTS
 from unida.bench.results import Result, Run
 from unida.bench.tables.groups import refine_place
 from unida.errors import UserError, shorten
 
 FIRST = ("san", "ovanet")
-"""The paper's method and the one it is held against come first; the others follow by name."""
+"""The paper's method and its baseline come first; the others follow by name."""
 MOST_PANELS = 6
 
 Key = TypeVar("Key")
@@ -19,12 +20,12 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True)
 class Choice:
-    """What the user picked.
+    """The user's selection.
 
     Attributes:
         rule: reject rule whose scores are shown.
         seed: of the runs that are shown one by one; None for the first.
-        picked: whether the entries were named, so that all of them are wanted.
+        picked: whether the entries were named, so that all of them are shown.
     """
 
     rule: str
@@ -33,7 +34,7 @@ class Choice:
 
 
 def swept(runs: list[Run], at: Callable[[Result], float], what: str) -> list[Run]:
-    """The runs of entries that were run at two or more places on the axis."""
+    """Return the runs of rows that have two or more places on the axis."""
     places = defaultdict(set)
     for run in runs:
         places[run.result.row].add(at(run.result))
@@ -43,8 +44,8 @@ def swept(runs: list[Run], at: Callable[[Result], float], what: str) -> list[Run
     return found
 
 
-def whole(runs: list[Run]) -> list[Run]:
-    """The runs with every unknown class of their task; fewer are meant for one figure only."""
+def complete(runs: list[Run]) -> list[Run]:
+    """Return the runs with every unknown class of their task."""
     most: dict[str, int] = defaultdict(int)
     for run in runs:
         most[run.result.task] = max(most[run.result.task], run.result.unknown_classes)
@@ -52,7 +53,7 @@ def whole(runs: list[Run]) -> list[Run]:
 
 
 def clean(runs: list[Run]) -> list[Run]:
-    """The runs with the least label noise; more is meant for one figure only."""
+    """Return the runs with the least label noise."""
     least = min((run.result.label_noise for run in runs), default=0.0)
     return [run for run in runs if run.result.label_noise == least]
 
@@ -60,19 +61,19 @@ def clean(runs: list[Run]) -> list[Run]:
 def with_folder(runs: list[Run], file: str) -> list[Run]:
     found = [run for run in runs if run.folder and (run.folder / file).is_file()]
     if not found:
-        raise UserError(f"No run has {file}, which lies in the run folders of a bench.")
+        raise UserError(f"No run has {file}, which is in the run folders of a bench.")
     return found
 
 
-def one_run_an_entry(runs: list[Run], choice: Choice) -> tuple[list[Run], tuple[str, ...]]:
-    """The runs of one task and seed: those that most entries have."""
-    runs = whole(clean(with_folder(runs, "scores.npz")))
+def one_run_per_row(runs: list[Run], choice: Choice) -> tuple[list[Run], tuple[str, ...]]:
+    """Return the runs of the task and seed that most rows have."""
+    runs = complete(clean(with_folder(runs, "scores.npz")))
     if choice.seed is not None:
         runs = [run for run in runs if run.result.seed == choice.seed]
         if not runs:
             raise UserError(f"No run of seed {choice.seed} has scores.npz.")
-    best = most_entries(runs, lambda run: (run.result.task, run.result.seed))
-    return few_entries([r for r in runs if (r.result.task, r.result.seed) == best], choice)
+    best = most_rows(runs, lambda run: (run.result.task, run.result.seed))
+    return few_rows([r for r in runs if (r.result.task, r.result.seed) == best], choice)
 
 
 def refuse_duplicates(runs: list[Run]) -> None:
@@ -88,16 +89,16 @@ def refuse_duplicates(runs: list[Run]) -> None:
         found.add(key)
 
 
-def most_entries(runs: list[Run], key: Callable[[Run], Key]) -> Key:
-    """The key whose runs have the most entries; of equals, the first by name."""
+def most_rows(runs: list[Run], key: Callable[[Run], Key]) -> Key:
+    """Return the key whose runs have the most rows; of equals, the first by name."""
     entries: dict[Key, set[str]] = defaultdict(set)
     for run in sorted(runs, key=lambda run: (run.result.task, run.result.seed)):
         entries[key(run)].add(run.result.row)
     return max(entries, key=lambda k: len(entries[k]))
 
 
-def few_entries(runs: list[Run], choice: Choice) -> tuple[list[Run], tuple[str, ...]]:
-    """At most as many entries as a page has room for: methods before variants."""
+def few_rows(runs: list[Run], choice: Choice) -> tuple[list[Run], tuple[str, ...]]:
+    """Select as many rows as fit on a page: methods before variants."""
     refuse_duplicates(runs)
     runs = sorted(runs, key=lambda run: (order(run.result), run.result.seed))
     methods_first = sorted(runs, key=lambda run: run.result.entry != run.result.method)
@@ -114,3 +115,9 @@ def order(result: Result) -> tuple[int, str, int, str, tuple[int, str]]:
     variants = [result.method, *VARIANTS]
     variant = variants.index(result.entry) if result.entry in variants else len(variants)
     return first, result.method, variant, result.entry, refine_place(result.refine)
+
+
+def arrays_of(run: Run) -> Arrays:
+    """Read the arrays of a run that has a folder."""
+    assert run.folder is not None
+    return read_arrays(run.folder, run.result.refine)

@@ -1,7 +1,7 @@
-"""The look of the figures: for colour-blind readers and for print in grey.
+"""The style of the figures, for colour-blind readers and for print in grey.
 
 Colours are those of Okabe and Ito without yellow, which is too pale on white; shape, line style
-or hatching says the same again.
+or hatching repeats what colour shows.
 """
 
 import math
@@ -52,7 +52,7 @@ def need_matplotlib() -> None:
 def panels(
     count: int, width: float, height: float, *, sharex: bool = False, sharey: bool = False
 ) -> tuple["Picture", list["Axes"]]:
-    """A picture with so many axes, three a row at most."""
+    """Return a picture with `count` axes, at most three per row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure as Picture
 
@@ -69,12 +69,12 @@ def panels(
 
 
 def columns(count: int) -> int:
-    """Panels in a row: three at most, and four as two and two."""
+    """Return the panels per row: at most three, and four as two and two."""
     return 2 if count == 4 else min(count, 3)
 
 
 def legend(picture: "Picture", parts: "Sequence[Axes]") -> None:
-    """One legend for all panels, beside them."""
+    """Add one legend for all panels, beside them."""
     found: dict[str, Artist] = {}
     for axes in parts:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
@@ -83,22 +83,22 @@ def legend(picture: "Picture", parts: "Sequence[Axes]") -> None:
 
 
 def frame(picture: "Picture", title: str, caption: str) -> None:
-    """Title above and caption below, as wide as the picture."""
+    """Add the title above and the caption below, as wide as the picture."""
     inches = picture.get_size_inches()[0]
-    words = " ".join(short(word, 40) for word in caption.split())
-    wrapped = textwrap.fill(words, int(20 * inches), max_lines=4)
+    text = " ".join(short(word, 40) for word in caption.split())
+    wrapped = textwrap.fill(text, int(20 * inches), max_lines=4)
     picture.suptitle(title, x=0.01, ha="left", fontsize=10, fontweight="bold")
     picture.supxlabel(wrapped, x=0.01, ha="left", fontsize=6.5, color="#555555")
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Our look whatever the user's is, and theirs again afterwards."""
+    """Apply our style within the block, whatever the user's is."""
     import matplotlib
     from matplotlib.font_manager import fontManager
 
-    there = set(fontManager.get_font_names())
-    fonts = ["DejaVu Sans", *(font for font in OTHER_SCRIPTS if font in there)]
+    installed = set(fontManager.get_font_names())
+    fonts = ["DejaVu Sans", *(font for font in OTHER_SCRIPTS if font in installed)]
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
@@ -107,22 +107,52 @@ def style() -> Iterator[None]:
 
 
 def labels(names: Iterable[str]) -> dict[str, str]:
-    """A short label for every name, in order; those that would look the same are numbered."""
+    """Return a short label for every name, in order; equal labels are numbered."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(names):
         label = short(name)
-        alike = sum(short(other) == label for other in found)
-        found[name] = f"{label} ({alike + 1})" if alike else label
+        equal = sum(short(other) == label for other in found)
+        found[name] = f"{label} ({equal + 1})" if equal else label
     return found
 
 
 def short(name: str, longest: int = LONGEST) -> str:
-    """A name for a label: one line, not too long; settings often differ at their ends."""
+    """Shorten a name to one line of a label; settings often differ at their ends."""
     text = printable(name)
     half = longest // 2
     return text if len(text) <= longest else f"{text[: half - 1]}…{text[-half:]}"
 
 
 def printable(text: str) -> str:
-    """Without what an SVG must not hold: control signs and halves of signs."""
+    """Replace what an SVG must not hold: control characters and surrogates."""
     return "".join(c if c.isprintable() else "�" for c in " ".join(text.split()))
+
+
+def draw_line(
+    axes: "Axes",
+    number: int,
+    label: str,
+    x: Sequence[float],
+    mean: list[float],
+    std: list[float | None],
+    every: int = 1,
+) -> None:
+    """Draw a line with its band; a single seed has none."""
+    colour = COLOURS[number % len(COLOURS)]
+    axes.plot(
+        x,
+        mean,
+        color=colour,
+        linestyle=LINES[number % len(LINES)],
+        marker=MARKERS[number % len(MARKERS)],
+        markersize=4.5,
+        markeredgecolor=INK,
+        markeredgewidth=0.5,
+        markevery=every,
+        linewidth=1.4,
+        label=label,
+    )
+    if any(std):
+        low = [m - (s or 0.0) for m, s in zip(mean, std, strict=True)]
+        high = [m + (s or 0.0) for m, s in zip(mean, std, strict=True)]
+        axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
