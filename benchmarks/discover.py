@@ -29,9 +29,9 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.results import Result, read_runs
 from unida.decision.calibration import expected_error, reliability
-from unida.discovery.algorithms import WAYS
-from unida.discovery.find import class_means, find
-from unida.discovery.groups import ClassMeans
+from unida.discovery.algorithms import ALGORITHMS
+from unida.discovery.clustering import find_categories, select_known
+from unida.discovery.clusters import KnownFeatures
 from unida.evaluation.metrics import cluster_accuracy, h3
 from unida.types import FloatArray, IntArray
 
@@ -65,8 +65,8 @@ def postprocess(
     """
     asked, known, unknown = masks
     source = (arrays.source_features, arrays.source_labels)
-    anchors = class_means(arrays.features, arrays.best, known, *source)
-    found = find(arrays.features[asked], anchors, WAYS[way])
+    anchors = select_known(arrays.features, arrays.best, known, *source)
+    found = find_categories(arrays.features[asked], anchors, ALGORITHMS[way])
     novel = unknown[asked]
     classes, groups = arrays.true_class[asked][novel], found.category[novel] - 1
     nmi = float(normalized_mutual_info_score(classes, groups))
@@ -146,7 +146,9 @@ def cells(rows: Sequence[dict[str, Any]]) -> list[str]:
 # Scale.
 
 
-def made_up(n: int, categories: int, seed: int = 0) -> tuple[npt.NDArray[np.float32], ClassMeans]:
+def made_up(
+    n: int, categories: int, seed: int = 0
+) -> tuple[npt.NDArray[np.float32], KnownFeatures]:
     """Clusters in 64 directions, a tenth of the rows scattered; ten known classes."""
     draws = np.random.default_rng(seed)
     centres = draws.normal(size=(categories + 10, 64))
@@ -155,7 +157,7 @@ def made_up(n: int, categories: int, seed: int = 0) -> tuple[npt.NDArray[np.floa
     x[: n // 10] = draws.normal(size=(n // 10, 64))
     known = np.repeat(np.arange(10), 60)
     anchors = centres[categories + known] + draws.normal(size=(600, 64)) * 0.4
-    return x.astype(np.float32), ClassMeans(anchors.astype(np.float32), known)
+    return x.astype(np.float32), KnownFeatures(anchors.astype(np.float32), known)
 
 
 def scale(args: argparse.Namespace) -> None:
@@ -167,7 +169,7 @@ def scale(args: argparse.Namespace) -> None:
         for n in args.sizes:
             x, anchors = made_up(n, args.categories)
             begin = time.perf_counter()
-            found = find(x, anchors, WAYS[way])
+            found = find_categories(x, anchors, ALGORITHMS[way])
             took = time.perf_counter() - begin
             seconds.append(took)
             counts.append([found.low, len(found.centres), found.high])
@@ -188,7 +190,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = machine.parser(__doc__)
     parser.add_argument("results", type=Path, nargs="*", help="folders of unida bench")
     parser.add_argument("--rule", default="mixture", help="reject rule")
-    parser.add_argument("--ways", type=machine.some_of(WAYS), default=list(WAYS))
+    parser.add_argument("--ways", type=machine.some_of(ALGORITHMS), default=list(ALGORITHMS))
     parser.add_argument("--scale", action="store_true", help="measure growth on made-up clusters")
     parser.add_argument("--sizes", type=machine.numbers, default=[1000, 10_000, 100_000])
     parser.add_argument("--categories", type=int, default=50, help="made-up ones")

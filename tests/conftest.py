@@ -16,6 +16,7 @@ import torch
 from hypothesis import settings
 
 from tests.tasks import Task, write_task
+from unida.pipeline import run_adaptation
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -45,6 +46,14 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Task:
     """
     root = tmp_path_factory.mktemp("digits")
     return write_task(root, (0, 1, 2, 3), (0, 1, 2, 8, 9), 16)
+
+
+@pytest.fixture(scope="session")
+def finished_run(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with its report, to read from; a test that changes it takes a copy."""
+    out = tmp_path_factory.mktemp("finished") / "run"
+    run_adaptation(digits.config(out, method="source_only", steps=10, report=True))
+    return out
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+Features = npt.NDArray[np.float32]
 
 UNKNOWN = "unknown"
 """The label of an image that is none of the known classes."""

@@ -1,6 +1,5 @@
 """The loop: adapt, find what was unknown, name it, and adapt again with the name known."""
 
-import dataclasses
 import http.client
 import json
 import shutil
@@ -17,14 +16,12 @@ import unida
 from tests.images import read_csv
 from tests.tasks import Task
 from unida.cli.main import main
-from unida.config import RunConfig
 from unida.errors import UserError
 from unida.models.backbones import build_backbone
 from unida.pipeline import run_adaptation
 from unida.report.build import write_report
-from unida.review.continuation import ReviewedRun, fitted, joined, next_config
-from unida.review.corrections import Corrections, Member, Store, read_review_target, read_saved
-from unida.review.server import ReviewServer, serving
+from unida.review.corrections import CorrectionStore, read_corrections, read_review_target
+from unida.review.server import ReviewServer, open_server
 from unida.training.run_folder import RunFolder, write_text
 from unida.utils.csv_files import to_csv
 
@@ -71,7 +68,7 @@ def run(digits: Task, finished: Path, out: Path) -> Path:
 
 @contextmanager
 def served(run: Path, page: Path) -> Iterator[ReviewServer]:
-    with serving(Store(read_review_target(run)), page) as server:
+    with open_server(CorrectionStore(read_review_target(run)), page) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:
@@ -103,7 +100,7 @@ def test_a_named_category_is_a_known_class_of_the_next_run(
     command = ["adapt", "--continue", str(run), "--out", str(new), "--trust", "2"]
     assert main([*command, "--steps", "80", "--batch", "16"]) == 0
     said = capfd.readouterr().err
-    assert "64 source images; learned from as well: 15 as 'eight' (new), 1 as '2', 1 as " in said
+    assert "64 source images; added: 15 as 'eight' (new), 1 as '2', 1 as " in said
     assert "byte by byte" not in said  # that some files are in both domains is meant here
 
     source = read_csv(new / "source.csv")
@@ -182,7 +179,7 @@ def test_what_is_typed_on_the_page_is_saved_from_two_tabs(browser: "Browser", ru
             tab.locator(".group input").nth(field).fill(name)
             expect(tab.locator("#saved")).to_have_text("saved")
     assert complaints == []
-    assert read_saved(read_review_target(run))[0].names == {"1": "eight", "2": "nine"}
+    assert read_corrections(read_review_target(run))[0].names == {"1": "eight", "2": "nine"}
 
 
 class TestRefusals:
@@ -198,13 +195,13 @@ class TestRefusals:
         go = ["--continue", str(run), "--out", str(new)]
         assert f"`unida review {run}`" in self.complaint(go, capfd)
         save(run, {"labels": {images(digits, 8)[0]: "unknown"}})
-        assert "changes nothing" in self.complaint(go, capfd)
+        assert "change nothing" in self.complaint(go, capfd)
         save(run, {"names": {"1": "eight"}})
         assert "--out and --resume alone" in self.complaint([*go, "--resume"], capfd)
         assert "--out" in self.complaint(go[:2], capfd)
         assert "holds a finished run" in self.complaint([*go[:2], "--out", str(run)], capfd)
         assert "min_confidence is 2.0" in self.complaint([*go, "--min-confidence", "2"], capfd)
-        assert "changes nothing" in self.complaint([*go, "--min-confidence", "0.95"], capfd)
+        assert "change nothing" in self.complaint([*go, "--min-confidence", "0.95"], capfd)
         nowhere = ["--continue", str(tmp_path / "nowhere"), "--out", str(new)]
         assert "is not the config.json of a run" in self.complaint(nowhere, capfd)
         assert not new.exists()
@@ -223,79 +220,3 @@ class TestRefusals:
         go = ["--continue", str(run), "--out", str(own.parent)]
         assert "is there already" in self.complaint(go, capfd)
         assert own.read_text() == "path,label\n"
-
-
-class TestNextConfig:
-    """Which options the next run has, without training."""
-
-    def begun(self, out: Path, **options: Any) -> RunConfig:
-        config = RunConfig(
-            out="old", method="san", settings=("beta=0.7",), backbone="resnet18", **options
-        )
-        RunFolder(out).begin(config, {})
-        return next_config(out)
-
-    def test_they_are_the_runs_but_for_place_and_weights(self, out: Path) -> None:
-        begun = self.begun(out, steps=7, weights="old.pt")
-        assert (begun.out, begun.steps, begun.settings) == ("", 7, ("beta=0.7",))
-        assert begun.weights == str(out / "model.safetensors")
-        assert fitted(begun, begun) == begun
-
-    def test_a_frozen_backbone_starts_as_it_did(self, out: Path) -> None:
-        assert self.begun(out, frozen=True, weights="old.pt").weights == "old.pt"
-
-    def test_what_was_meant_for_another_method_or_backbone_is_left_out(self, out: Path) -> None:
-        begun = self.begun(out)
-        other = dataclasses.replace(begun, method="ovanet", backbone="resnet50")
-        assert (fitted(other, begun).settings, fitted(other, begun).weights) == ((), None)
-        own = dataclasses.replace(other, settings=("lam=1",), weights="own.pt")
-        assert fitted(own, begun) == own
-
-
-class TestJoined:
-    """What becomes of the source, without training."""
-
-    OLD = {"/s/a.png": "cat", "/s/b.png": "caf\u0065\u0301"}  # noqa: RUF012 - only read
-    MEMBERS = (
-        Member("/t/1.png", "1", 0.9),
-        Member("/t/2.png", "1", 0.3),
-        Member("/t/3.png", "2", 0.9),
-        Member("/s/a.png", "2", 0.9),
-    )
-
-    def after(self, names: dict[str, str], labels: dict[str, str]) -> dict[str, str]:
-        new = joined(
-            self.OLD, ReviewedRun(Path("run"), Corrections(names, labels), self.MEMBERS), 0.5
-        )
-        return {path: label for path, label in new.items() if self.OLD.get(path) != label}
-
-    def test_two_categories_of_one_name_are_one_class(self) -> None:
-        more = self.after({"1": "fox", "2": "fox"}, {})
-        assert more == {"/t/1.png": "fox", "/t/3.png": "fox"}  # /s/a.png has a label already
-
-    def test_a_known_name_adds_to_that_class_however_it_is_encoded(self) -> None:
-        assert self.after({"1": "caf\u00e9"}, {}) == {"/t/1.png": "caf\u0065\u0301"}
-
-    def test_a_corrected_label_wins_over_everything(self) -> None:
-        labels = {"/t/1.png": "dog", "/t/2.png": "fox", "/s/a.png": "dog"}
-        assert self.after({"1": "fox"}, labels) == labels
-
-    def test_unknown_takes_an_image_out(self) -> None:
-        assert self.after({"1": "fox", "2": "elk"}, {"/t/1.png": "unknown"}) == {"/t/3.png": "elk"}
-
-    def test_sure_verdicts_are_trusted_unless_they_are_corrected(self) -> None:
-        verdicts = (
-            Member("/t/5.png", "cat", 0.95),
-            Member("/t/6.png", "cat", 0.5),
-            Member("/t/7.png", "cat", 0.99),
-            Member("/t/8.png", "cat", 0.99),
-        )
-        labels = {"/t/7.png": "unknown", "/t/8.png": "dog"}
-        said = ReviewedRun(Path("run"), Corrections({"1": "fox"}, labels), self.MEMBERS, verdicts)
-        more = joined(self.OLD, said, 0.5, trust=0.9).items() - self.OLD.items()
-        assert dict(more) == {"/t/1.png": "fox", "/t/5.png": "cat", "/t/8.png": "dog"}
-
-    def test_names_that_differ_in_case_are_refused(self) -> None:
-        for names in ({"1": "Cat"}, {"1": "fox", "2": "Fox"}):
-            with pytest.raises(UserError, match="differ only in case"):
-                self.after(names, {})

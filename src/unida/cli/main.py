@@ -34,7 +34,7 @@ from unida.model import load
 from unida.pipeline import run_adaptation
 from unida.protocols.check import DataCheck, run_data_check
 from unida.report.build import Report, refresh_report, run_report
-from unida.review.continuation import fitted, next_config, run_continuation
+from unida.review.continuation import drop_foreign_options, next_config, run_continuation
 from unida.review.server import Review, run_review
 from unida.training.predictions import prediction_lines
 from unida.training.run_folder import RunFolder, require_writable, write_lines, write_text
@@ -133,7 +133,7 @@ def _continue(run: Path, args: list[str]) -> None:
     given = _parse(Adapt, "adapt", args, Adapt(**dataclasses.asdict(begun)))
     if given.resume:
         raise UserError("A continued run goes on like any other: --out and --resume alone.")
-    config = fitted(_run_config(given), begun)
+    config = drop_foreign_options(_run_config(given), begun)
     run_continuation(run, config, given.min_confidence, given.trust)
 
 

@@ -1,5 +1,6 @@
 """Novel categories among the images that a model called unknown.
 
-Lives here: grouping algorithms, the number of groups, representatives, names.
+Lives here: clustering algorithms, the number of categories, representatives, suggested names, and
+the files categories.csv and categories.json.
 Does not live here: the decision what is unknown (`unida.decision`).
 """

@@ -1,10 +1,11 @@
-"""Ways of grouping rejected images without being told how many categories there are.
+"""Clustering algorithms that choose the number of categories themselves.
 
-Every way takes unit rows of the rejected images, anchors and a seed, and gives `Groups`. Most of
-them are quadratic in the rows at some point: `unida.discovery.find` hands over a bounded sample,
-and of the anchors the same share.
+An algorithm takes unit rows of the rejected images, features of known images and a seed, and
+returns `Centres`. Most are quadratic in the number of rows, so `unida.discovery.clustering` passes
+a bounded sample. An algorithm is added as one function and one entry of `ALGORITHMS`.
 """
 
+import logging
 from collections.abc import Callable
 
 import numpy as np
@@ -12,152 +13,170 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from sklearn.cluster import HDBSCAN, KMeans
 from sklearn.metrics import silhouette_score
 
-from unida.discovery.groups import ClassMeans, Features, Groups, lloyd, means, one_group
+from unida.discovery.clusters import Centres, KnownFeatures, cluster_means, lloyd, single_cluster
+from unida.errors import require
 from unida.evaluation.metrics import cluster_accuracy
-from unida.types import IntArray
+from unida.types import Features, IntArray
 from unida.utils.chunking import subsample
 from unida.utils.rng import derive_seed
 
-Way = Callable[[Features, ClassMeans, int], Groups]
+logger = logging.getLogger("unida")
 
-SMALLEST = 5
-"""Images that make a category; to count by fewer would be to count single odd images."""
-LOOKED_AT = 1000
-"""Rows a number of groups is judged on by silhouettes."""
-MOST_ANCHORS = 60
-"""Anchors of a class; more would make the known classes heavier than the new ones."""
-SLACK = 0.01
-"""A cut that recovers the known classes as well as the best but for this is as good."""
+Algorithm = Callable[[Features, KnownFeatures, int], Centres]
+
+MIN_CATEGORY_SIZE = 5
+"""Images that make a category; fewer are outliers."""
+SILHOUETTE_SAMPLES = 1000
+MAX_PER_KNOWN_CLASS = 60
+"""Known images of a class; more would outweigh the novel categories."""
+ACCURACY_TOLERANCE = 0.01
+"""Cuts whose accuracy on known classes is this close to the best count as equally good."""
 
 
-def kmeans(x: Features, anchors: ClassMeans, seed: int) -> Groups:
-    """K-means; the K whose silhouette is furthest above that of rows without any groups.
+def kmeans(x: Features, known: KnownFeatures, seed: int) -> Centres:
+    """Run k-means with the K whose silhouette is furthest above that of unclustered data.
 
-    Rows without groups are drawn from one Gaussian with the covariance of these, as in the gap
-    statistic (Tibshirani et al., 2001); where no K is above it, all images are one category.
+    Unclustered data are drawn from one Gaussian with the same covariance, as in the gap statistic
+    (Tibshirani et al., 2001). Where no K is above it, all images are one category.
     """
-    some = x[subsample(len(x), LOOKED_AT, seed, "silhouettes")]
-    draws = np.random.default_rng(derive_seed(seed, "no groups"))
-    spread = np.cov(some, rowvar=False).reshape(some.shape[1], -1)
-    drawn = draws.multivariate_normal(some.mean(0), spread, len(some), "ignore", method="eigh")
-    flat = drawn.astype(np.float32)
-    tried = numbers_to_try(min(len(some), SMALLEST * len(np.unique(some, axis=0))))
-    gaps = [_at(some, k, seed) - _at(flat, k, seed) for k in tried]
+    sample = x[subsample(len(x), SILHOUETTE_SAMPLES, seed, "silhouettes")]
+    rng = np.random.default_rng(derive_seed(seed, "no groups"))
+    covariance = np.cov(sample, rowvar=False).reshape(sample.shape[1], -1)
+    reference = rng.multivariate_normal(
+        sample.mean(0), covariance, len(sample), "ignore", method="eigh"
+    ).astype(np.float32)
+    counts = candidate_counts(min(len(sample), MIN_CATEGORY_SIZE * len(np.unique(sample, axis=0))))
+    gaps = [_kmeans_silhouette(sample, k, seed) - _kmeans_silhouette(reference, k, seed)
+            for k in counts]  # fmt: skip
     if not gaps or max(gaps) <= 0:
-        return one_group(x)
-    return _into(tried[int(np.argmax(gaps))], x, seed)
+        return single_cluster(x)
+    return _kmeans_centres(x, counts[int(np.argmax(gaps))], seed)
 
 
-def hdbscan(x: Features, anchors: ClassMeans, seed: int) -> Groups:
-    """HDBSCAN (Campello et al., 2013): dense regions; what lies between them shapes no centre."""
-    size = max(SMALLEST, int(np.sqrt(len(x)) / 3))
+def hdbscan(x: Features, known: KnownFeatures, seed: int) -> Centres:
+    """Run HDBSCAN (Campello et al., 2013); rows outside dense regions shape no centre."""
+    size = max(MIN_CATEGORY_SIZE, int(np.sqrt(len(x)) / 3))
     if len(x) < 2 * size:
-        return one_group(x)
-    labels = HDBSCAN(size, min_samples=SMALLEST, copy=True).fit_predict(x)
+        return single_cluster(x)
+    labels = HDBSCAN(size, min_samples=MIN_CATEGORY_SIZE, copy=True).fit_predict(x)
     dense = labels >= 0
     if not dense.any():
-        return one_group(x)
-    return Groups(means(x[dense], labels[dense], labels.max() + 1), x[:0])
+        return single_cluster(x)
+    return Centres(cluster_means(x[dense], labels[dense], labels.max() + 1), x[:0])
 
 
-def anchored(x: Features, anchors: ClassMeans, seed: int) -> Groups:
-    """Generalized category discovery: known classes say how wide a category is.
+def semi_supervised(x: Features, known: KnownFeatures, seed: int) -> Centres:
+    """Run generalized category discovery, after Vaze et al., CVPR 2022.
 
-    After Vaze et al., CVPR 2022: all images, labelled or not, are grouped alike; the number of
-    groups is the one at which the labelled images fall best into their classes; then
-    semi-supervised k-means, in which labelled images stay with theirs. Differences: a tree (Ward's
-    criterion) is cut in place of k-means at every number; many cuts may be as good for the known
-    classes, and of these the one with the best silhouette is taken; and rejected images that end
-    up with known ones are in no category, as a rejected image need not be a novel one. Without
-    anchors of two classes there is nothing to measure by, and this is `kmeans`.
+    Rejected and known images are clustered together. The number of clusters is the one at which
+    the known images fall best into their classes. Semi-supervised k-means follows, in which known
+    images keep their cluster.
+
+    Differences: a tree (Ward's criterion) is cut in place of k-means at every number; of equally
+    accurate cuts the one with the best silhouette is taken; rejected images that end up with known
+    ones are in no category, as a rejected image need not be novel. With fewer than two known
+    classes this is `kmeans`.
     """
-    some = balanced(anchors, seed)
-    if some.labels.max(initial=-1) < 1:
-        return kmeans(x, anchors, seed)
-    both = np.concatenate([some.features, x])
+    known = balance(known, seed)
+    if known.labels.max(initial=-1) < 1:
+        return kmeans(x, known, seed)
+    both, n_known = np.concatenate([known.features, x]), len(known.labels)
     tree = linkage(both, "ward")
-    cuts = [fcluster(tree, k, "maxclust") - 1 for k in numbers_to_try(len(x))]
-    scores = np.array([cluster_accuracy(some.labels, cut[: len(some.labels)]) for cut in cuts])
-    as_good = [cuts[i] for i in np.flatnonzero(scores >= scores.max() - SLACK)]
-    rows = subsample(len(both), LOOKED_AT, seed, "silhouettes")
-    best = np.argmax([_silhouette(both[rows], cut[rows]) for cut in as_good])
-    return _settled(x, some, as_good[best])
+    cuts = [fcluster(tree, k, "maxclust") - 1 for k in candidate_counts(len(x))]
+    accuracy = np.array([cluster_accuracy(known.labels, cut[:n_known]) for cut in cuts])
+    best = [cuts[i] for i in np.flatnonzero(accuracy >= accuracy.max() - ACCURACY_TOLERANCE)]
+    sample = subsample(len(both), SILHOUETTE_SAMPLES, seed, "silhouettes")
+    silhouettes = [_silhouette(both[sample], cut[sample]) for cut in best]
+    return _refine_cut(x, known, best[int(np.argmax(silhouettes))])
 
 
-def sized(x: Features, anchors: ClassMeans, seed: int) -> Groups:
-    """K-means, with as many groups as there are if they are as large as the known classes.
+def class_size_prior(x: Features, known: KnownFeatures, seed: int) -> Centres:
+    """Run k-means with as many clusters as categories of the known classes' size would make.
 
-    The size of a class is the number of its anchors, and the median of the sizes counts. Without
-    anchors of two classes there is nothing to measure by, and this is `kmeans`.
+    The size is the median number of known images of a class. With fewer than two known classes
+    this is `kmeans`.
     """
-    _, sizes = np.unique(anchors.labels, return_counts=True)
+    _, sizes = np.unique(known.labels, return_counts=True)
     if len(sizes) < 2:
-        return kmeans(x, anchors, seed)
-    most = min(len(x) // SMALLEST, len(np.unique(x, axis=0)))
+        return kmeans(x, known, seed)
+    most = min(len(x) // MIN_CATEGORY_SIZE, len(np.unique(x, axis=0)))
     count = min(round(len(x) / float(np.median(sizes))), most)
-    if count < 2:
-        return one_group(x)
-    return _into(count, x, seed)
+    return single_cluster(x) if count < 2 else _kmeans_centres(x, count, seed)
 
 
-WAYS: dict[str, Way] = {"sized": sized, "kmeans": kmeans, "hdbscan": hdbscan, "anchored": anchored}
-DEFAULT = "sized"
+ALGORITHMS: dict[str, Algorithm] = {
+    "class_size_prior": class_size_prior,
+    "kmeans": kmeans,
+    "hdbscan": hdbscan,
+    "semi_supervised": semi_supervised,
+}
+DEFAULT = "class_size_prior"
+EARLIER_NAMES = {"sized": "class_size_prior", "anchored": "semi_supervised"}
 
 
-def numbers_to_try(rows: int) -> list[int]:
-    """From 2 up, by one and then by an eighth, as long as a group has a few rows."""
-    tried = [2]
-    while (following := max(tried[-1] + 1, tried[-1] * 9 // 8)) <= rows // SMALLEST:
-        tried.append(following)
-    return tried if rows >= 2 * SMALLEST else []
+def resolve_algorithm(name: str) -> str:
+    """Return the name of an algorithm; a name of an earlier version is understood."""
+    if name in EARLIER_NAMES:
+        logger.warning("The algorithm %r is now called %r.", name, EARLIER_NAMES[name])
+    name = EARLIER_NAMES.get(name, name)
+    require(name in ALGORITHMS, "algorithm", name, ", ".join(ALGORITHMS))
+    return name
 
 
-def balanced(anchors: ClassMeans, seed: int) -> ClassMeans:
-    """At most `MOST_ANCHORS` of a class; classes are numbered anew, from 0, without gaps."""
-    classes, labels = np.unique(anchors.labels, return_inverse=True)
-    kept = []
+def candidate_counts(rows: int) -> list[int]:
+    """Return numbers of clusters to try: from 2 in steps of one, then of an eighth."""
+    counts = [2]
+    while (following := max(counts[-1] + 1, counts[-1] * 9 // 8)) <= rows // MIN_CATEGORY_SIZE:
+        counts.append(following)
+    return counts if rows >= 2 * MIN_CATEGORY_SIZE else []
+
+
+def balance(known: KnownFeatures, seed: int) -> KnownFeatures:
+    """Keep at most `MAX_PER_KNOWN_CLASS` images of a class; renumber classes from 0."""
+    classes, labels = np.unique(known.labels, return_inverse=True)
+    kept = [np.zeros(0, np.int64)]
     for number in range(len(classes)):
         rows = np.flatnonzero(labels == number)
-        kept.append(rows[subsample(len(rows), MOST_ANCHORS, seed, f"anchors {number}")])
-    rows = np.concatenate([np.zeros(0, np.int64), *kept])
-    return ClassMeans(anchors.features[rows], labels[rows])
+        kept.append(rows[subsample(len(rows), MAX_PER_KNOWN_CLASS, seed, f"anchors {number}")])
+    rows = np.concatenate(kept)
+    return KnownFeatures(known.features[rows], labels[rows])
 
 
-def _settled(x: Features, anchors: ClassMeans, labels: IntArray) -> Groups:
-    """The groups of a cut, after k-means in which the anchors of known groups stay in theirs.
+def _refine_cut(x: Features, known: KnownFeatures, labels: IntArray) -> Centres:
+    """Run semi-supervised k-means from a cut of the tree.
 
-    A group is known if it has a larger share of the anchors than of the rejected images.
+    A cluster is known if its share of the known images is larger than that of the rejected ones.
 
     Args:
         x: the rejected images.
-        anchors: of known classes.
-        labels: groups of the anchors, then of the rejected images.
+        known: the known images.
+        labels: clusters of the known images, then of the rejected ones.
     """
-    of_anchors, of_x = labels[: len(anchors.labels)], labels[len(anchors.labels) :]
+    of_known, of_x = labels[: len(known.labels)], labels[len(known.labels) :]
     count = labels.max() + 1
-    sizes = np.bincount(of_x, minlength=count)
-    known = sizes / len(of_x) < np.bincount(of_anchors, minlength=count) / len(of_anchors)
-    novel = ~known & (sizes >= SMALLEST)
-    if not novel.any():
-        return one_group(x)
-    both = np.concatenate([anchors.features, x])
-    start = Groups(means(x, of_x, count)[novel], means(both, labels, count)[known])
-    stays, number = known[of_anchors], np.cumsum(known) - 1
-    return lloyd(x, ClassMeans(anchors.features[stays], number[of_anchors[stays]]), start)
+    sizes, known_sizes = (np.bincount(part, minlength=count) for part in (of_x, of_known))
+    is_known = sizes / len(of_x) < known_sizes / len(of_known)
+    is_novel = ~is_known & (sizes >= MIN_CATEGORY_SIZE)
+    if not is_novel.any():
+        return single_cluster(x)
+    both = np.concatenate([known.features, x])
+    start = Centres(
+        cluster_means(x, of_x, count)[is_novel], cluster_means(both, labels, count)[is_known]
+    )
+    fixed, number = is_known[of_known], np.cumsum(is_known) - 1
+    return lloyd(x, KnownFeatures(known.features[fixed], number[of_known[fixed]]), start)
 
 
-def _into(count: int, x: Features, seed: int) -> Groups:
-    """K-means with `count` groups."""
-    found = KMeans(count, n_init=3, random_state=seed % 2**32).fit(x)
-    return Groups(found.cluster_centers_.astype(np.float32), x[:0])
+def _kmeans_centres(x: Features, count: int, seed: int) -> Centres:
+    fitted = KMeans(count, n_init=3, random_state=seed % 2**32).fit(x)
+    return Centres(fitted.cluster_centers_.astype(np.float32), x[:0])
 
 
-def _at(x: Features, count: int, seed: int) -> float:
-    """Silhouette of k-means with `count` groups."""
-    found = KMeans(count, n_init=1, max_iter=20, random_state=seed % 2**32).fit(x)
-    return _silhouette(x, found.labels_)
+def _kmeans_silhouette(x: Features, count: int, seed: int) -> float:
+    fitted = KMeans(count, n_init=1, max_iter=20, random_state=seed % 2**32).fit(x)
+    return _silhouette(x, fitted.labels_)
 
 
 def _silhouette(x: Features, labels: IntArray) -> float:
-    few = not 1 < len(np.unique(labels)) < len(x)
-    return 0.0 if few else float(silhouette_score(x, labels))
+    defined = 1 < len(np.unique(labels)) < len(x)
+    return float(silhouette_score(x, labels)) if defined else 0.0

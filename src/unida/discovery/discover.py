@@ -1,162 +1,129 @@
-"""`unida discover`: categories among the images that a run called unknown."""
+"""`unida discover`: novel categories among the images that a run called unknown."""
 
-import json
+import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import tyro
 
 from unida.config import load_config
-from unida.discovery.algorithms import DEFAULT, WAYS
-from unida.discovery.find import FEWEST, NONE, Categories, class_means, find, representatives
-from unida.discovery.groups import Features, unit
-from unida.discovery.names import is_text_image_model, read_words, suggest
-from unida.errors import UserError, require
+from unida.discovery.algorithms import ALGORITHMS, DEFAULT, resolve_algorithm
+from unida.discovery.categories import Categories
+from unida.discovery.clustering import find_categories, representatives, select_known
+from unida.discovery.clusters import normalize_rows
+from unida.discovery.names import is_text_image_model, read_vocabulary, suggest_names
+from unida.errors import UserError
 from unida.evaluation.feature_store import read_feature_store
 from unida.training.predictions import read_predictions
-from unida.training.run_folder import RunFolder, write_lines, write_text
+from unida.training.run_folder import RunFolder
 from unida.utils.console import say
-from unida.utils.csv_files import csv_lines
 
 
 @dataclass(frozen=True)
 class Discover:
-    """Groups the images that a run called unknown into novel categories.
+    """Group the images that a run called unknown into novel categories.
 
     Example: unida discover runs/first
     """
 
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a finished run."""
-    way: str = DEFAULT
-    """How: sized, hdbscan, anchored or kmeans (docs/discover.md)."""
+    algorithm: Annotated[str, tyro.conf.arg(aliases=["--way"])] = DEFAULT
+    """class_size_prior, kmeans, hdbscan or semi_supervised (docs/discover.md)."""
     seed: int = 0
-    """Everything random follows from it."""
+    """Seed of all random draws."""
     vocabulary: Path | None = None
-    """File with a name on every line: names for the categories are suggested from it by a
-    text-image model."""
+    """File with a name on every line; a text-image model suggests one for each category."""
     names_from: Path | None = None
-    """Folder of that model, such as a downloaded CLIP; by default the run's own backbone, if it is
-    one. Nothing is downloaded."""
+    """Folder of the text-image model, such as a downloaded CLIP; by default the run's own backbone,
+    if it is one. Nothing is downloaded."""
     prompt: str = "a photo of a {}."
-    """Sentence that a name is put into, at {}, before the model reads it."""
-
-
-@dataclass(frozen=True)
-class Rejected:
-    """The images of a run that were called unknown.
-
-    Attributes:
-        paths: their files.
-        found: their categories.
-        rows: unit features.
-    """
-
-    paths: list[str]
-    found: Categories
-    rows: Features
+    """Sentence for the text-image model; {} is replaced by the name."""
 
 
 def run_discover(given: Discover) -> None:
-    """Writes categories.csv and categories.json beside the run and says what was found."""
-    require(given.way in WAYS, "way", given.way, ", ".join(WAYS))
-    model, words = _naming(given)
-    run = RunFolder(given.run)
-    rejected = discover(run, given.way, given.seed)
-    shown = _shown(rejected)
-    names: list[str | None] = [None] * len(shown)
-    if model and shown:
-        files = [[Path(path) for path in paths] for paths in shown]
-        names = list(suggest(model, words, files, given.prompt))
-    write_lines(run.categories, _lines(rejected))
-    summary = _summary(rejected.found, given.way, shown, names)
-    write_text(run.category_summary, json.dumps(summary, indent=2) + "\n")
-    say(_sentence(rejected.found, run))
+    """Find, name and write the categories of a run."""
+    run, algorithm = RunFolder(given.run), resolve_algorithm(given.algorithm)
+    if given.names_from and not given.vocabulary:
+        raise UserError("--names-from needs --vocabulary, a file with a name on every line.")
+    vocabulary = read_vocabulary(given.vocabulary) if given.vocabulary else []
+    model = find_text_image_model(run, given.names_from) if vocabulary else None
+    categories = discover(run, algorithm, given.seed)
+    if model:
+        categories = name_categories(categories, model, vocabulary, given.prompt)
+    categories.save(run)
+    say(f"{categories}: {run.categories}")
 
 
-def discover(run: RunFolder, way: str, seed: int) -> Rejected:
-    """Looks for categories in a finished run."""
+def discover(run: RunFolder | str | Path, algorithm: str = DEFAULT, seed: int = 0) -> Categories:
+    """Find novel categories among the images that a finished run called unknown.
+
+    Args:
+        run: folder of the run.
+        algorithm: a name of `unida.discovery.algorithms.ALGORITHMS`.
+        seed: of all random draws.
+    """
+    run = run if isinstance(run, RunFolder) else RunFolder(run)
+    algorithm = resolve_algorithm(algorithm)
     if not run.done.exists():
         raise UserError(f"{run.path} holds no finished run: name the folder of one.")
-    atlas = read_feature_store(run.stored_features)
-    table = read_predictions(run.predictions)
-    if len(table) != len(atlas.features):
+    store, predictions = read_feature_store(run.stored_features), read_predictions(run.predictions)
+    if len(predictions) != len(store.features):
         raise UserError(
-            f"{run.predictions} has {len(table)} images but {run.stored_features} has "
-            f"{len(atlas.features)}: they are not of the same run."
+            f"{run.predictions} has {len(predictions)} images but {run.stored_features} has "
+            f"{len(store.features)}: they are not of the same run."
         )
-    unknown = table.is_unknown
-    known = (atlas.source_features, atlas.source_labels)
-    anchors = class_means(atlas.features, atlas.best, ~unknown, *known)
-    features = atlas.features[unknown]
-    found = find(features, anchors, WAYS[way], seed)
-    return Rejected([table.paths[i] for i in np.flatnonzero(unknown)], found, unit(features))
-
-
-def _naming(given: Discover) -> tuple[Path | None, list[str]]:
-    """The text-image model and the names to choose from; no model where none is asked for."""
-    if given.vocabulary is None:
-        if given.names_from:
-            raise UserError("--names-from needs --vocabulary, a file with a name on every line.")
-        return None, []
-    words, model = read_words(given.vocabulary), given.names_from
-    require("{}" in given.prompt, "prompt", given.prompt, "a sentence with {} in it")
-    if model is None:
-        backbone = load_config(RunFolder(given.run).config).backbone
-        model = Path(backbone.removeprefix("hf:"))
-        if not backbone.startswith("hf:") or not is_text_image_model(model):
-            raise UserError(
-                f"The run's backbone, {backbone}, is no text-image model in a folder: name one by "
-                "--names-from."
-            )
-    return model, words
-
-
-def _shown(rejected: Rejected) -> list[list[str]]:
-    """Paths that show each category."""
-    shown = []
-    for k, centre in enumerate(rejected.found.centres):
-        members = np.flatnonzero(rejected.found.category == k + 1)
-        chosen = representatives(rejected.rows[members], centre)
-        shown.append([rejected.paths[i] for i in members[chosen]])
-    return shown
-
-
-def _lines(rejected: Rejected) -> Any:
-    found = rejected.found
-    rows = (
-        (path, "" if category == NONE else str(category), f"{confidence:.6f}")
-        for path, category, confidence in zip(
-            rejected.paths, found.category, found.confidence, strict=True
-        )
+    unknown = predictions.is_unknown
+    features = store.features[unknown]
+    known = select_known(
+        store.features, store.best, ~unknown, store.source_features, store.source_labels
     )
-    return csv_lines(("path", "category", "confidence"), rows)
+    found = find_categories(features, known, ALGORITHMS[algorithm], seed)
+    paths, x = [predictions.paths[i] for i in np.flatnonzero(unknown)], normalize_rows(features)
+    shown = []
+    for k, centre in enumerate(found.centres, 1):
+        rows = np.flatnonzero(found.category == k)
+        shown.append([paths[i] for i in rows[representatives(x[rows], centre)]])
+    return Categories(
+        paths=paths,
+        category=found.category,
+        confidence=found.confidence,
+        representatives=shown,
+        names=[None] * len(shown),
+        low=found.low,
+        high=found.high,
+        algorithm=algorithm,
+    )
 
 
-def _summary(
-    found: Categories, way: str, shown: list[list[str]], names: list[str | None]
-) -> dict[str, Any]:
-    sizes = np.bincount(found.category, minlength=len(shown) + 1)
-    return {
-        "count": {"estimate": len(found.centres), "low": found.low, "high": found.high},
-        "method": way,
-        "images": len(found.category),
-        "none_of_these": int(sizes[NONE]),
-        "categories": [
-            {"id": k, "size": int(sizes[k]), "name": name, "representatives": paths}
-            for k, (paths, name) in enumerate(zip(shown, names, strict=True), 1)
-        ],
-    }
+def name_categories(
+    categories: Categories, model: str | Path, vocabulary: Sequence[str], prompt: str
+) -> Categories:
+    """Suggest a name of the vocabulary for each category.
+
+    Args:
+        categories: of a run.
+        model: folder of a text-image model.
+        vocabulary: names to choose from.
+        prompt: sentence in which `{}` is replaced by a name.
+    """
+    images = [[Path(path) for path in paths] for paths in categories.representatives]
+    names = suggest_names(model, vocabulary, images, prompt) if images else []
+    return dataclasses.replace(categories, names=list(names))
 
 
-def _sentence(found: Categories, run: RunFolder) -> str:
-    n = len(found.category)
-    if n < FEWEST:
-        return f"{n} images were called unknown: categories are looked for among {FEWEST} or more."
-    outside = int((found.category == NONE).sum())
-    return (
-        f"{len(found.centres)} categories ({found.low} to {found.high}) among {n} images called "
-        f"unknown, {outside} of them in none: {run.categories}"
+def find_text_image_model(run: RunFolder, place: Path | None) -> Path:
+    """Return the folder of the text-image model: the given one, or the backbone of the run."""
+    if place:
+        return place
+    backbone = load_config(run.config).backbone
+    model = Path(backbone.removeprefix("hf:"))
+    if backbone.startswith("hf:") and is_text_image_model(model):
+        return model
+    raise UserError(
+        f"The run's backbone, {backbone}, is no text-image model in a folder: name one by "
+        "--names-from."
     )

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from unida.errors import UserError
-from unida.ops.pca import Features, joint_pca
+from unida.ops.pca import joint_pca
 from unida.training.run_folder import write_file
-from unida.types import FloatArray, IntArray
+from unida.types import Features, FloatArray, IntArray
 
 DIMENSIONS = 64
 MOST_OF_SOURCE = 2000

@@ -4,12 +4,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.decomposition import PCA
 
+from unida.types import Features
 from unida.utils.chunking import MAX_SAMPLES, subsample
-
-Features = npt.NDArray[np.float32]
 
 
 def joint_pca(sets: Sequence[Features], dimensions: int, seed: int = 0) -> list[Features]:

@@ -8,8 +8,7 @@ two main directions. Differences: edges are not made symmetric, and all images m
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
-from unida.evaluation.feature_store import Features
-from unida.types import FloatArray, IntArray
+from unida.types import Features, FloatArray, IntArray
 from unida.utils.rng import derive_seed
 
 FEWEST = 20

@@ -1,28 +1,24 @@
-"""`unida adapt --continue RUN`: what was said of a run becomes knowledge of the next.
+"""`unida adapt --continue RUN`: the next run learns from a reviewed run.
 
-The next run's source is the old one, the images of every category that was given a name, and the
-images whose labels were corrected. It is written down as source.csv in the new run's folder.
+Its source is the source of the reviewed run, the images of every named category, and the images
+with corrected labels. It is written to source.csv in the folder of the next run.
 """
 
 import dataclasses
+import logging
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from unida.config import RunConfig, load_config
 from unida.data.samples import read_source
+from unida.discovery.categories import LabelledImage
 from unida.errors import UserError, require, shorten
 from unida.model import Model
 from unida.pipeline import checked, run_adaptation
-from unida.review.corrections import (
-    Corrections,
-    Member,
-    read_accepted,
-    read_review_target,
-    read_saved,
-)
+from unida.review.corrections import Corrections, read_corrections, read_review_target
+from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import UNKNOWN
 from unida.utils import distributed
@@ -30,150 +26,160 @@ from unida.utils.console import say
 from unida.utils.csv_files import to_bytes, to_csv
 from unida.utils.devices import pick_device
 
-Labelled = dict[str, str]
-"""Path to label, in the order of the images."""
+logger = logging.getLogger("unida")
+
+PathLabels = dict[str, str]
+"""Label by path, in the order of the images."""
 
 
 @dataclass(frozen=True)
 class ReviewedRun:
-    """What a person said of a run, ready to be learned from.
+    """What a reviewed run offers to learn from.
 
     Attributes:
-        run: the run.
+        run: its folder.
         corrections: names and labels.
-        members: images of all found categories.
-        verdicts: target images that the model gave to a known class; the class in the place of the
-            category.
+        categorized: images of all found categories.
+        accepted: target images that were predicted to be of a known class.
     """
 
     run: Path
     corrections: Corrections
-    members: tuple[Member, ...]
-    verdicts: tuple[Member, ...] = ()
+    categorized: tuple[LabelledImage, ...]
+    accepted: tuple[LabelledImage, ...] = ()
 
 
-def read_reviewed(place: str | Path) -> ReviewedRun:
-    """The corrections of a run; that there are none is an error."""
-    subject = read_review_target(place)
-    saved, outdated = read_saved(subject)
+def read_reviewed_run(path: str | Path) -> ReviewedRun:
+    """Read a reviewed run; one without corrections is refused."""
+    target = read_review_target(path)
+    corrections, outdated = read_corrections(target)
     if outdated:
         raise UserError(
-            f"The categories of {place} were found anew after they were given names: look at them "
-            f"again with `unida review {place}`."
+            f"The categories of {path} were found anew after they were named: name them again with "
+            f"`unida review {path}`."
         )
-    if not saved:
-        raise UserError(
-            f"Nothing in {place} was named or corrected yet: do so with `unida review {place}`."
-        )
-    return ReviewedRun(Path(place), saved, subject.members, read_accepted(subject.run))
+    if not corrections:
+        raise UserError(f"Nothing in {path} is named or corrected: use `unida review {path}`.")
+    table = read_predictions(target.run.predictions)
+    rows = zip(table.paths, table.labels, table.confidence.tolist(), strict=True)
+    accepted = tuple(LabelledImage(*row) for row in rows if row[1] != UNKNOWN)
+    return ReviewedRun(Path(path), corrections, target.categorized, accepted)
 
 
-def next_config(place: str | Path) -> RunConfig:
-    """The configuration to go on with: that of the run, from its trained backbone, to a new place.
+def next_config(path: str | Path) -> RunConfig:
+    """Return the configuration to continue with: that of the run, from its trained backbone.
 
     A frozen backbone was not trained; it starts from the weights that the run started from.
     """
-    stored = load_config(RunFolder(place).config)
-    trained = str(RunFolder(place).model.absolute())
+    stored = load_config(RunFolder(path).config)
+    trained = str(RunFolder(path).model.absolute())
     return dataclasses.replace(stored, out="", weights=stored.weights if stored.frozen else trained)
 
 
-def fitted(given: RunConfig, begun: RunConfig) -> RunConfig:
-    """What was meant for another method or backbone than the one asked for is left out."""
-    if given.method != begun.method and given.settings == begun.settings:
+def drop_foreign_options(given: RunConfig, inherited: RunConfig) -> RunConfig:
+    """Drop inherited settings of another method and weights of another backbone."""
+    if given.method != inherited.method and given.settings == inherited.settings:
         given = dataclasses.replace(given, settings=())
-    if given.backbone != begun.backbone and given.weights == begun.weights:
+    if given.backbone != inherited.backbone and given.weights == inherited.weights:
         given = dataclasses.replace(given, weights=None)
     return given
 
 
 def run_continuation(
-    place: str | Path, config: RunConfig, min_confidence: float, trust: float = 2.0
+    path: str | Path, config: RunConfig, min_confidence: float, trust: float = 2.0
 ) -> Model:
-    """Trains with what was named and corrected in the run at `place`.
+    """Train with the corrections of the run at `path`.
 
     Args:
-        place: folder of the reviewed run.
-        config: of the new run; its source is what the run's images are added to.
-        min_confidence: an image less sure to be in its category is not learned from.
-        trust: target images given to a known class with this confidence are learned from as well.
+        path: folder of the reviewed run.
+        config: of the new run; its source is what images are added to.
+        min_confidence: images whose category is less sure are left out.
+        trust: target images predicted to be of a known class with this confidence are added too.
     """
     require(bool(config.out), "out", "", "a new folder: name it with --out")
     require(0 <= min_confidence <= 1, "min_confidence", min_confidence, "from 0 to 1")
     config = checked(config)
-    said = read_reviewed(place)
-    source = read_source(config.source)
-    assert source.labels is not None
-    labels = (source.classes[k] for k in source.labels)
-    old = dict(zip(map(str, source.paths), labels, strict=True))
-    new = joined(old, said, min_confidence, trust)
+    reviewed = read_reviewed_run(path)
+    samples = read_source(config.source)
+    assert samples.labels is not None
+    labels = (samples.classes[k] for k in samples.labels)
+    old = dict(zip(map(str, samples.paths), labels, strict=True))
+    new = extend_source(old, reviewed, min_confidence, trust)
     run = RunFolder(config.out)
     distributed.setup(pick_device(config.device))
     with distributed.main_process_first():
         if distributed.is_main_process():
-            _place(new, run, config)
-    say(in_words(old, new))
+            _write_source(new, run, config)
+    say(describe_additions(old, new))
     try:
         return run_adaptation(dataclasses.replace(config, source=str(run.source)))
     finally:
-        _tidy_up(run)
+        if distributed.is_main_process() and not run.config.exists():
+            run.source.unlink(missing_ok=True)  # the run did not begin: free its folder
 
 
-def joined(old: Labelled, said: ReviewedRun, min_confidence: float, trust: float = 2.0) -> Labelled:
-    """The source with what was said; a corrected label wins over everything.
+def extend_source(
+    old: PathLabels, reviewed: ReviewedRun, min_confidence: float, trust: float = 2.0
+) -> PathLabels:
+    """Return the source with the reviewed images; a corrected label overrides all others.
 
-    Where nothing but new classes came from the target, the target itself would look like them: so
-    what the model was sure of, and nobody corrected, is taken for true.
+    If only new classes came from the target, the target's look would give them away. So confident
+    predictions of known classes that nobody corrected are added too.
     """
-    corrections = said.corrections
-    spelt = {unicodedata.normalize("NFC", name): name for name in old.values()}
+    corrections, run = reviewed.corrections, reviewed.run
+    spelling = {unicodedata.normalize("NFC", name): name for name in old.values()}
     new = dict(old)
-    for member in _named(said, min_confidence):
-        name = corrections.names[member.category]
-        new.setdefault(member.path, spelt.get(name, name))  # it may have a label from before
+    for image in _confident(reviewed, min_confidence):
+        name = corrections.names[image.label]
+        new.setdefault(image.path, spelling.get(name, name))  # a label of an earlier round stays
     for path, label in corrections.labels.items():
         new.pop(path, None)
         if label != UNKNOWN:
-            new[path] = spelt.get(label, label)
-    _refuse_case(set(new.values()), said.run)
+            new[path] = spelling.get(label, label)
+    _refuse_case_clash(set(new.values()), run)
     if new == old:
         raise UserError(
-            f"What was named and corrected in {said.run} changes nothing: name a category with "
-            f"`unida review {said.run}`, or let less sure images in with --min-confidence."
+            f"The names and corrections of {run} change nothing: name a category with `unida "
+            f"review {run}`, or lower --min-confidence."
         )
-    for verdict in said.verdicts:
-        if verdict.confidence >= trust and verdict.path not in corrections.labels:
-            new.setdefault(verdict.path, verdict.category)
+    for image in reviewed.accepted:
+        if image.confidence >= trust and image.path not in corrections.labels:
+            new.setdefault(image.path, image.label)
     return new
 
 
-def in_words(old: Labelled, new: Labelled) -> str:
-    """What was added to the source, for a person."""
-    more = Counter(label for path, label in new.items() if old.get(path) != label)
+def describe_additions(old: PathLabels, new: PathLabels) -> str:
+    """Return a sentence about the images added to the source."""
+    added = Counter(label for path, label in new.items() if old.get(path) != label)
     classes = set(old.values())
-    names = [
-        f"{n} as {label!r}" + ("" if label in classes else " (new)") for label, n in more.items()
+    counts = [
+        f"{n} as {label!r}" + ("" if label in classes else " (new)") for label, n in added.items()
     ]
-    return f"{len(old)} source images; learned from as well: {shorten(names) or 'none'}."
+    return f"{len(old)} source images; added: {shorten(counts) or 'none'}."
 
 
-def _named(said: ReviewedRun, min_confidence: float) -> Iterable[Member]:
-    """Members of named categories, sure ones; a named category without any is spoken of."""
-    names = said.corrections.names
-    named = [member for member in said.members if member.category in names]
-    sure = [member for member in named if member.confidence >= min_confidence]
-    for category in sorted(set(names) - {member.category for member in sure}):
-        say(
-            f"Warning: no image is in category {category} ({names[category]!r}) with a confidence "
-            f"of {min_confidence:g} or more; it is left out."
+def _confident(reviewed: ReviewedRun, min_confidence: float) -> list[LabelledImage]:
+    """Return the confident images of named categories; warn of a category without any."""
+    names = reviewed.corrections.names
+    images = [
+        image
+        for image in reviewed.categorized
+        if image.label in names and image.confidence >= min_confidence
+    ]
+    for category in sorted(set(names) - {image.label for image in images}):
+        logger.warning(
+            "No image is in category %s (%r) with a confidence of %g or more; it is left out.",
+            category,
+            names[category],
+            min_confidence,
         )
-    return sure
+    return images
 
 
-def _refuse_case(names: set[str], run: Path) -> None:
-    """Said here rather than of a file that nobody wrote by hand."""
-    folded = Counter(name.casefold() for name in names)
-    clash = sorted(name for name in names if folded[name.casefold()] > 1)
+def _refuse_case_clash(names: set[str], run: Path) -> None:
+    """Refuse names that differ only in case, before they are an error in a generated file."""
+    counts = Counter(name.casefold() for name in names)
+    clash = sorted(name for name in names if counts[name.casefold()] > 1)
     if clash:
         raise UserError(
             f"These classes and names differ only in case: {shorten(clash)}. Spell them alike with "
@@ -181,8 +187,8 @@ def _refuse_case(names: set[str], run: Path) -> None:
         )
 
 
-def _place(source: Labelled, run: RunFolder, config: RunConfig) -> None:
-    """Writes the source into a free folder."""
+def _write_source(source: PathLabels, run: RunFolder, config: RunConfig) -> None:
+    """Write source.csv into a free folder."""
     run.refuse_if_taken(config, resume=False)
     text = to_csv(("path", "label"), source.items())
     try:
@@ -192,9 +198,3 @@ def _place(source: Labelled, run: RunFolder, config: RunConfig) -> None:
     except OSError as error:
         raise UserError(f"{run.path} cannot be used: {error.strerror}.") from None
     write_text(run.source, text)
-
-
-def _tidy_up(run: RunFolder) -> None:
-    """A run that could not even begin leaves its folder free for the next attempt."""
-    if distributed.is_main_process() and not run.config.exists():
-        run.source.unlink(missing_ok=True)

@@ -1,8 +1,9 @@
-"""Names and labels that a person saves: by a server that answers one page only, and whole."""
+"""The review server saves corrections of one run, completely, and for its own page only."""
 
 import contextlib
 import http.client
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -16,16 +17,18 @@ from typing import Any
 import pytest
 
 from tests.images import file_size_limit
-from tests.processes import UNIDA, Child, started, wait_for
-from unida.cli.main import main
 from unida.errors import UserError
-from unida.review.corrections import LONGEST_NAME, Store, checked, read_review_target, read_saved
-from unida.review.server import MOST_BYTES, Review, ReviewServer, run_review, serving
+from unida.review.corrections import (
+    MAX_NAME_LENGTH,
+    CorrectionStore,
+    parse_corrections,
+    read_corrections,
+    read_review_target,
+)
+from unida.review.server import MAX_BYTES, ReviewServer, open_server, serve
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import Prediction
 from unida.utils.csv_files import to_csv
-
-Capture = pytest.CaptureFixture[str]
 
 PAGE = "<!doctype html><title>a report</title>"
 ODD = "/images/\udcff\n,.png"
@@ -56,7 +59,7 @@ def run(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def server(run: Path) -> Iterator[ReviewServer]:
-    with serving(Store(read_review_target(run)), run / "report.html") as server:
+    with open_server(CorrectionStore(read_review_target(run)), run / "report.html") as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield server
@@ -64,8 +67,8 @@ def server(run: Path) -> Iterator[ReviewServer]:
         thread.join()
 
 
-class Visitor:
-    """Asks as the page in a browser does, unless told to ask otherwise."""
+class Client:
+    """Sends requests as the page in a browser does, unless headers are given."""
 
     def __init__(self, server: ReviewServer) -> None:
         self.port, self.headers = server.server_port, {}
@@ -77,14 +80,14 @@ class Visitor:
         }
 
     def get(self, path: str, **headers: str | None) -> tuple[int, bytes, dict[str, str]]:
-        return self.ask("GET", path, None, headers)
+        return self.request("GET", path, None, headers)
 
     def save(self, content: Any, **headers: str | None) -> tuple[int, Any]:
         body = content if isinstance(content, bytes) else json.dumps(content).encode()
-        status, answer, _ = self.ask("POST", "/save", body, headers)
+        status, answer, _ = self.request("POST", "/save", body, headers)
         return status, json.loads(answer)
 
-    def ask(
+    def request(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str | None]
     ) -> tuple[int, bytes, dict[str, str]]:
         """Headers are named with underscores; None leaves one out."""
@@ -97,8 +100,8 @@ class Visitor:
 
 
 @pytest.fixture
-def visitor(server: ReviewServer) -> Visitor:
-    return Visitor(server)
+def client(server: ReviewServer) -> Client:
+    return Client(server)
 
 
 def history(run: Path) -> list[dict[str, Any]]:
@@ -114,41 +117,40 @@ def stored(run: Path) -> dict[str, Any]:
 
 class TestThePage:
     def test_it_is_the_report_and_sets_a_strict_cookie(self, server: ReviewServer) -> None:
-        status, body, headers = Visitor(server).get(f"/?token={server.token}", Cookie=None)
+        status, body, headers = Client(server).get(f"/?token={server.token}", Cookie=None)
         assert (status, body.decode()) == (200, PAGE)
         assert {"HttpOnly", "SameSite=Strict"} <= set(headers["Set-Cookie"].split("; "))
         assert "default-src 'none'" in headers["Content-Security-Policy"]
         assert headers["Cache-Control"] == "no-store"
 
-    def test_what_is_saved_comes_back(self, visitor: Visitor, run: Path) -> None:
+    def test_what_is_saved_comes_back(self, client: Client, run: Path) -> None:
         empty = {"names": {}, "labels": {}}
-        assert json.loads(visitor.get("/saved")[1]) == empty
-        assert visitor.save(STATE) == (200, STATE)
-        assert json.loads(visitor.get("/saved")[1]) == STATE
+        assert json.loads(client.get("/saved")[1]) == empty
+        assert client.save(STATE) == (200, STATE)
+        assert json.loads(client.get("/saved")[1]) == STATE
         assert stored(run) == STATE
 
-    def test_names_are_tidied_and_empty_ones_taken_away(self, visitor: Visitor, run: Path) -> None:
+    def test_names_are_normalized_and_empty_ones_dropped(self, client: Client, run: Path) -> None:
         names = {"1": "  ze\x00bra \n\u2028 e\u0301 ", "2": "\t"}
         labels = {"/images/a.png": "UNKNOWN", "/images/b.png": "", ODD: "\ud800x"}
-        assert visitor.save({"names": names, "labels": labels})[0] == 200
+        assert client.save({"names": names, "labels": labels})[0] == 200
         assert stored(run) == {
             "names": {"1": "ze bra é"},
             "labels": {"/images/a.png": "unknown", ODD: "x"},
         }
 
-    def test_a_hostile_name_is_only_a_name(self, visitor: Visitor, run: Path) -> None:
+    def test_a_hostile_name_is_only_a_name(self, client: Client, run: Path) -> None:
         before = {path.name for path in run.parent.rglob("*")}
         name = "../../<script>alert(1)</script>"
-        assert visitor.save({"names": {"1": name}})[0] == 200
+        assert client.save({"names": {"1": name}})[0] == 200
         assert stored(run)["names"] == {"1": name}
         new = {path.name for path in run.parent.rglob("*")} - before
         assert len(new) == 3  # review.json, the folder of the history, and one file in it
 
 
 class TestRefusals:
-    @pytest.mark.parametrize(
-        ("headers", "status"),
-        [
+    def test_requests_from_elsewhere_or_of_another_kind(self, client: Client, run: Path) -> None:
+        refused: list[tuple[dict[str, str | None], int]] = [
             ({"Host": "evil.example"}, 403),
             ({"Host": "127.0.0.1"}, 403),
             ({"Host": "127.0.0.1:1"}, 403),
@@ -161,93 +163,68 @@ class TestRefusals:
             ({"Content_Type": "text/plain"}, 415),
             ({"Content_Type": "application/x-www-form-urlencoded"}, 415),
             ({"Content_Type": None}, 415),
-            ({"Content_Length": str(MOST_BYTES + 1)}, 413),
+            ({"Content_Length": str(MAX_BYTES + 1)}, 413),
             ({"Content_Length": "9" * 100}, 413),
             ({"Content_Length": "-1"}, 411),
             ({"Content_Length": "one"}, 411),
-        ],
-    )
-    def test_a_request_from_elsewhere_or_of_another_kind(
-        self, visitor: Visitor, run: Path, headers: dict[str, str | None], status: int
-    ) -> None:
-        answer = visitor.save(STATE, **headers)
-        assert answer[0] == status
-        assert answer[1]["error"].endswith(".")
+        ]
+        for headers, status in refused:
+            assert client.save(STATE, **headers)[0] == status, headers
         assert not (run / "review.json").exists()
 
-    @pytest.mark.parametrize("path", ["/", "/saved"])
-    @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Cookie": None}])
-    def test_nothing_is_shown_to_others(
-        self, visitor: Visitor, path: str, headers: dict[str, str | None]
-    ) -> None:
-        status, body, answered = visitor.get(path, **headers)
-        assert status == 403
-        assert PAGE.encode() not in body
-        assert "Set-Cookie" not in answered
+    def test_nothing_is_shown_to_others(self, client: Client) -> None:
+        for path in ("/", "/saved"):
+            others: tuple[dict[str, str | None], ...] = ({"Host": "evil.example"}, {"Cookie": None})
+            for headers in others:
+                status, body, answered = client.get(path, **headers)
+                assert status == 403
+                assert PAGE.encode() not in body
+                assert "Set-Cookie" not in answered
 
-    @pytest.mark.parametrize(
-        "path",
-        [
-            "/report.html",
-            "/../config.json",
-            "/%2e%2e/config.json",
-            "//etc/passwd",
-            "/saved/",
-            "/save",
-        ],
-    )
-    def test_no_other_address_exists(self, visitor: Visitor, path: str) -> None:
-        assert visitor.get(path)[0] == 404
+    def test_no_other_address_or_method_exists(self, client: Client) -> None:
+        for path in ("/report.html", "/../config.json", "/%2e%2e/config.json", "//etc/passwd",
+                     "/saved/", "/save"):  # fmt: skip
+            assert client.get(path)[0] == 404, path
+        for method in ("PUT", "DELETE", "OPTIONS", "HEAD"):
+            assert client.request(method, "/save", None, {})[0] == 501, method
 
-    @pytest.mark.parametrize("method", ["PUT", "DELETE", "OPTIONS", "HEAD"])
-    def test_no_other_method_exists(self, visitor: Visitor, method: str) -> None:
-        assert visitor.ask(method, "/save", None, {})[0] == 501
-
-    @pytest.mark.parametrize(
-        "body", [b"", b"{", b'{"names": {}', b"\xff\xfe", b"[" * 100_000, b"{} {}"]
-    )
-    def test_what_is_not_json(self, visitor: Visitor, run: Path, body: bytes) -> None:
-        assert visitor.save(body)[0] == 400
+    def test_what_is_not_json(self, client: Client, run: Path) -> None:
+        for body in (b"", b"{", b'{"names": {}', b"\xff\xfe", b"[" * 100_000, b"{} {}"):
+            assert client.save(body)[0] == 400, body[:20]
         assert not (run / "review.json").exists()
 
-    @pytest.mark.parametrize(
-        ("content", "words"),
-        [
-            ([], "'names'"),
-            (None, "'names'"),
-            ({"names": ["zebra"]}, "'names'"),
-            ({"names": {"1": 3}}, "'names'"),
-            ({"labels": {"/images/a.png": None}}, "'labels'"),
-            ({"labels": "all"}, "'labels'"),
-            ({"names": {"3": "zebra"}}, "no category '3'"),
-            ({"names": {"": "zebra"}}, "no category ''"),
-            ({"names": {"1_": "zebra"}}, "no category '1_'"),
-            ({"labels": {"/etc/passwd": "dog"}}, "'/etc/passwd'"),
-            ({"labels": {"/images/../images/a.png": "dog"}}, "No target image"),
-            ({"names": {"1": "z" * (LONGEST_NAME + 1)}}, "201 characters"),
-            ({"names": {"1": "Unknown"}}, "'unknown' is the word"),
-            ({"names": {"1": "zebra"}, "base": []}, "'names'"),
-        ],
-    )
-    def test_what_does_not_speak_of_this_run(
-        self, visitor: Visitor, run: Path, content: Any, words: str
-    ) -> None:
-        status, answer = visitor.save(content)
-        assert status == 422
-        assert words in answer["error"]
+    def test_what_is_not_of_this_run(self, client: Client, run: Path) -> None:
+        refused: list[Any] = [
+            [],
+            None,
+            {"names": ["zebra"]},
+            {"names": {"1": 3}},
+            {"labels": {"/images/a.png": None}},
+            {"labels": "all"},
+            {"names": {"3": "zebra"}},
+            {"names": {"": "zebra"}},
+            {"names": {"1_": "zebra"}},
+            {"labels": {"/etc/passwd": "dog"}},
+            {"labels": {"/images/../images/a.png": "dog"}},
+            {"names": {"1": "z" * (MAX_NAME_LENGTH + 1)}},
+            {"names": {"1": "Unknown"}},
+            {"names": {"1": "zebra"}, "base": []},
+        ]
+        for content in refused:
+            status, answer = client.save(content)
+            assert status == 422, content
+            assert answer["error"].endswith(".")
         assert not (run / "review.json").exists()
 
     def test_it_listens_on_this_machine_only(self, server: ReviewServer) -> None:
         assert server.socket.getsockname()[0] == "127.0.0.1"
 
-    def test_half_a_body_is_no_save(
-        self, server: ReviewServer, visitor: Visitor, run: Path
-    ) -> None:
+    def test_half_a_body_is_no_save(self, server: ReviewServer, client: Client, run: Path) -> None:
         """A browser that is closed in the middle of sending."""
         lines = [
             "POST /save HTTP/1.1",
             f"Host: 127.0.0.1:{server.server_port}",
-            f"Cookie: {visitor.headers['Cookie']}",
+            f"Cookie: {client.headers['Cookie']}",
             "Content-Type: application/json",
             "Content-Length: 100",
         ]
@@ -258,35 +235,35 @@ class TestRefusals:
         assert not (run / "review.json").exists()
 
 
-class TestStore:
+class TestCorrectionStore:
     def test_every_save_is_kept_in_order(self, run: Path) -> None:
-        store = Store(read_review_target(run))
+        store = CorrectionStore(read_review_target(run))
         for name in ("zebra", "horse", ""):
             store.save({"names": {"1": name}})
         assert [entry["names"] for entry in history(run)] == [{"1": "zebra"}, {"1": "horse"}, {}]
         assert stored(run)["names"] == {}
 
-    def test_saves_at_once_are_all_kept_and_one_counts(self, visitor: Visitor, run: Path) -> None:
+    def test_saves_at_once_are_all_kept_and_one_counts(self, client: Client, run: Path) -> None:
         names = [f"zebra {i}" for i in range(16)]
         with ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda name: visitor.save({"names": {"1": name}}), names))
+            answers = list(pool.map(lambda name: client.save({"names": {"1": name}}), names))
         assert [status for status, _ in answers] == [200] * 16
         kept = [entry["names"]["1"] for entry in history(run)]
         assert sorted(kept) == sorted(names)
         assert stored(run)["names"]["1"] == kept[-1]
 
-    def test_a_page_that_is_open_twice_loses_nothing(self, visitor: Visitor) -> None:
+    def test_a_page_that_is_open_twice_loses_nothing(self, client: Client) -> None:
         """Each page sends what it shows and what it was shown at first."""
         base = {"names": {"1": "zebra", "2": "horse"}, "labels": {IMAGES[0]: "dog"}}
-        visitor.save(base)
-        visitor.save({"names": {"1": "quagga", "2": "horse"}, "labels": {}, "base": base})
+        client.save(base)
+        client.save({"names": {"1": "quagga", "2": "horse"}, "labels": {}, "base": base})
         labels = {IMAGES[0]: "dog", IMAGES[1]: "cat"}
-        status, state = visitor.save({"names": {"1": "zebra"}, "labels": labels, "base": base})
+        status, state = client.save({"names": {"1": "zebra"}, "labels": labels, "base": base})
         assert status == 200
         assert state == {"names": {"1": "quagga"}, "labels": {IMAGES[1]: "cat"}}
 
     def test_a_save_that_fails_leaves_the_one_before(self, run: Path) -> None:
-        store = Store(read_review_target(run))
+        store = CorrectionStore(read_review_target(run))
         store.save(STATE)
         with file_size_limit(20), pytest.raises(UserError, match="cannot be written"):
             store.save({"names": {"2": "horse"}})
@@ -294,79 +271,89 @@ class TestStore:
         assert not list(run.glob(".*"))
 
     def test_names_do_not_pass_to_categories_found_anew(self, run: Path) -> None:
-        Store(read_review_target(run)).save(STATE)
+        CorrectionStore(read_review_target(run)).save(STATE)
         write_categories(run, {IMAGES[2]: ("1", 0.9)})
-        saved, outdated = read_saved(read_review_target(run))
+        saved, outdated = read_corrections(read_review_target(run))
         assert outdated
         assert (saved.names, saved.labels) == ({}, STATE["labels"])
 
-    @pytest.mark.parametrize("text", ["{", "[]", '{"labels": {"/gone.png": "dog"}}'])
-    def test_a_damaged_file_is_spoken_of(self, run: Path, text: str) -> None:
-        (run / "review.json").write_text(text)
-        with pytest.raises(UserError, match="review-history"):
-            read_saved(read_review_target(run))
+    def test_a_damaged_file_is_reported(self, run: Path) -> None:
+        for text in ("{", "[]", '{"labels": {"/gone.png": "dog"}}'):
+            (run / "review.json").write_text(text)
+            with pytest.raises(UserError, match="review-history"):
+                read_corrections(read_review_target(run))
 
     def test_without_categories_labels_can_be_corrected(self, run: Path) -> None:
         (run / "categories.csv").unlink()
-        subject = read_review_target(run)
-        assert checked({"labels": {IMAGES[0]: "dog"}}, subject).labels == {IMAGES[0]: "dog"}
+        target = read_review_target(run)
+        assert parse_corrections({"labels": {IMAGES[0]: "dog"}}, target).labels == {
+            IMAGES[0]: "dog"
+        }
         with pytest.raises(UserError, match="no category"):
-            checked({"names": {"1": "zebra"}}, subject)
+            parse_corrections({"names": {"1": "zebra"}}, target)
 
 
-class TestCommand:
-    @contextlib.contextmanager
-    def reviewing(self, run: Path) -> Iterator[tuple[Child, str]]:
-        """The command as a process of its own, and the address it prints."""
-        with started([*UNIDA, "review", str(run), "--no-browser"], COLUMNS="500") as child:
-            wait_for(lambda: "\n" in child.said(), child)
-            yield child, child.said().split()[2]
+def save_to(server: ReviewServer, content: Any) -> int:
+    with closing(
+        http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    ) as connection:
+        headers = {"Content-Type": "application/json"}
+        connection.request("POST", f"/save?token={server.token}", json.dumps(content), headers)
+        return connection.getresponse().status
 
-    def save(self, address: str, content: Any) -> int:
-        place, _, token = address.removeprefix("http://").partition("/?token=")
-        with closing(http.client.HTTPConnection(place, timeout=60)) as connection:
-            headers = {"Content-Type": "application/json"}
-            connection.request("POST", f"/save?token={token}", json.dumps(content), headers)
-            return connection.getresponse().status
 
-    def test_ended_it_says_how_to_go_on(self, run: Path) -> None:
-        with self.reviewing(run) as (child, address):
-            assert self.save(address, STATE) == 200
-            os.kill(child.process.pid, signal.SIGINT)
-            assert child.ended() == 0
-            said = child.said()
-        assert "Named categories: 1, corrected labels: 2." in said
-        assert f"unida adapt --continue {run} --out NEW" in said
+class TestServe:
+    def test_it_serves_until_ctrl_c_and_returns_the_corrections(
+        self, run: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        statuses: list[int] = []
 
-    def test_killed_while_it_saves_it_leaves_a_whole_state(self, run: Path) -> None:
+        def save_and_interrupt(server: ReviewServer) -> None:
+            try:
+                statuses.append(save_to(server, STATE))
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        class Interrupted(ReviewServer):
+            def serve_forever(self, poll_interval: float = 0.01) -> None:
+                threading.Thread(target=save_and_interrupt, args=(self,)).start()
+                super().serve_forever(poll_interval)
+
+        monkeypatch.setattr("unida.review.server.ReviewServer", Interrupted)
+        corrections = serve(run, browser=False)
+        assert statuses == [200]
+        assert (corrections.names, corrections.labels) == (STATE["names"], STATE["labels"])
+
+    def test_a_process_killed_while_it_saves_leaves_a_complete_state(self, run: Path) -> None:
+        server = open_server(CorrectionStore(read_review_target(run)), run / "report.html")
+        child = multiprocessing.get_context("fork").Process(target=server.serve_forever)
+        child.start()
         enough = threading.Event()
 
-        def save_until_it_dies(address: str, who: int) -> None:
+        def save_until_it_dies(who: int) -> None:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 for i in range(10_000):
-                    self.save(address, {"names": {"1": f"zebra {who} {i}"}})
+                    save_to(server, {"names": {"1": f"zebra {who} {i}"}})
                     if i == 5:
                         enough.set()
 
-        with ThreadPoolExecutor(3) as pool, self.reviewing(run) as (child, address):
+        with ThreadPoolExecutor(3) as pool:
             for who in range(3):
-                pool.submit(save_until_it_dies, address, who)
-            wait_for(enough.is_set, child)
+                pool.submit(save_until_it_dies, who)
+            assert enough.wait(60)
+            server.socket.close()  # or the parent would keep the port open
             child.kill()
+        child.join()
         assert stored(run)["names"]["1"] in [entry["names"]["1"] for entry in history(run)]
 
-    def test_a_taken_port_is_one_sentence(
-        self, server: ReviewServer, run: Path, capfd: Capture
+    def test_what_cannot_be_served_is_one_sentence(
+        self, server: ReviewServer, run: Path, tmp_path: Path
     ) -> None:
-        command = ["review", str(run), "--no-browser", "--port"]
-        assert main([*command, str(server.server_port)]) == 2
-        assert "leave --port out" in capfd.readouterr().err
-        assert main([*command, "70000"]) == 2
-        assert "from 0 to 65535" in capfd.readouterr().err
-
-    def test_an_unfinished_run_is_one_sentence(self, run: Path, tmp_path: Path) -> None:
+        for port, words in ((server.server_port, "leave --port out"), (70000, "from 0 to 65535")):
+            with pytest.raises(UserError, match=words):
+                serve(run, port, browser=False)
         with pytest.raises(UserError, match="holds no run"):
-            run_review(Review(tmp_path / "nowhere"))
+            serve(tmp_path / "nowhere")
         (run / "done").unlink()
         with pytest.raises(UserError, match="is not finished"):
-            run_review(Review(run))
+            serve(run)

@@ -1,0 +1,100 @@
+"""What the next run learns from a reviewed one, and which options it inherits."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unida.config import RunConfig
+from unida.discovery.categories import LabelledImage
+from unida.errors import UserError
+from unida.review.continuation import (
+    ReviewedRun,
+    drop_foreign_options,
+    extend_source,
+    next_config,
+)
+from unida.review.corrections import Corrections
+from unida.training.run_folder import RunFolder
+
+
+class TestNextConfig:
+    """The options of the next run, without training."""
+
+    def inherited(self, out: Path, **options: Any) -> RunConfig:
+        config = RunConfig(
+            out="old", method="san", settings=("beta=0.7",), backbone="resnet18", **options
+        )
+        RunFolder(out).begin(config, {})
+        return next_config(out)
+
+    def test_they_are_those_of_the_run_but_for_place_and_weights(self, out: Path) -> None:
+        inherited = self.inherited(out, steps=7, weights="old.pt")
+        assert (inherited.out, inherited.steps, inherited.settings) == ("", 7, ("beta=0.7",))
+        assert inherited.weights == str(out / "model.safetensors")
+        assert drop_foreign_options(inherited, inherited) == inherited
+
+    def test_a_frozen_backbone_starts_as_it_did(self, out: Path) -> None:
+        assert self.inherited(out, frozen=True, weights="old.pt").weights == "old.pt"
+
+    def test_options_of_another_method_or_backbone_are_dropped(self, out: Path) -> None:
+        inherited = self.inherited(out)
+        other = dataclasses.replace(inherited, method="ovanet", backbone="resnet50")
+        assert (
+            drop_foreign_options(other, inherited).settings,
+            drop_foreign_options(other, inherited).weights,
+        ) == ((), None)
+        own = dataclasses.replace(other, settings=("lam=1",), weights="own.pt")
+        assert drop_foreign_options(own, inherited) == own
+
+
+class TestExtendSource:
+    """The next source, without training."""
+
+    OLD = {"/s/a.png": "cat", "/s/b.png": "caf\u0065\u0301"}  # noqa: RUF012 - only read
+    CATEGORIZED = (
+        LabelledImage("/t/1.png", "1", 0.9),
+        LabelledImage("/t/2.png", "1", 0.3),
+        LabelledImage("/t/3.png", "2", 0.9),
+        LabelledImage("/s/a.png", "2", 0.9),
+    )
+
+    def after(self, names: dict[str, str], labels: dict[str, str]) -> dict[str, str]:
+        new = extend_source(
+            self.OLD, ReviewedRun(Path("run"), Corrections(names, labels), self.CATEGORIZED), 0.5
+        )
+        return {path: label for path, label in new.items() if self.OLD.get(path) != label}
+
+    def test_two_categories_of_one_name_are_one_class(self) -> None:
+        added = self.after({"1": "fox", "2": "fox"}, {})
+        assert added == {"/t/1.png": "fox", "/t/3.png": "fox"}  # /s/a.png has a label already
+
+    def test_a_known_name_adds_to_that_class_however_it_is_encoded(self) -> None:
+        assert self.after({"1": "caf\u00e9"}, {}) == {"/t/1.png": "caf\u0065\u0301"}
+
+    def test_a_corrected_label_wins_over_everything(self) -> None:
+        labels = {"/t/1.png": "dog", "/t/2.png": "fox", "/s/a.png": "dog"}
+        assert self.after({"1": "fox"}, labels) == labels
+
+    def test_unknown_takes_an_image_out(self) -> None:
+        assert self.after({"1": "fox", "2": "elk"}, {"/t/1.png": "unknown"}) == {"/t/3.png": "elk"}
+
+    def test_confident_predictions_are_added_unless_they_are_corrected(self) -> None:
+        accepted = (
+            LabelledImage("/t/5.png", "cat", 0.95),
+            LabelledImage("/t/6.png", "cat", 0.5),
+            LabelledImage("/t/7.png", "cat", 0.99),
+            LabelledImage("/t/8.png", "cat", 0.99),
+        )
+        labels = {"/t/7.png": "unknown", "/t/8.png": "dog"}
+        reviewed = ReviewedRun(
+            Path("run"), Corrections({"1": "fox"}, labels), self.CATEGORIZED, accepted
+        )
+        added = extend_source(self.OLD, reviewed, 0.5, trust=0.9).items() - self.OLD.items()
+        assert dict(added) == {"/t/1.png": "fox", "/t/5.png": "cat", "/t/8.png": "dog"}
+
+    def test_names_that_differ_in_case_are_refused(self) -> None:
+        for names in ({"1": "Cat"}, {"1": "fox", "2": "Fox"}):
+            with pytest.raises(UserError, match="differ only in case"):
+                self.after(names, {})
