@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.images import write_classes, write_image
-from unida.protocols.lists import read_list
 from unida.errors import UserError
+from unida.protocols.lists import read_list
 
 OFFICE = {"back_pack": 3, "bike": 2}
 HOME = {"Alarm_Clock": 2, "Curtains": 2}

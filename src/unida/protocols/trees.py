@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from unida.protocols.lists import read_list
 from unida.data.samples import Samples, read_labelled
 from unida.errors import UserError, shorten
+from unida.protocols.lists import read_list
 from unida.protocols.names import Spellings, key_of
 from unida.protocols.schema import Protocol
 
