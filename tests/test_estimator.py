@@ -23,7 +23,8 @@ from threadpoolctl import threadpool_limits
 import unida
 from tests.tasks import QUICK, Task
 from unida import UniversalAdapter
-from unida.data.in_memory import OpenedStore, kind_of, load_in_memory, wrap_images
+from unida.data.in_memory import kind_of, load_in_memory, wrap_images
+from unida.data.pixels import StreamedStore
 from unida.data.samples import read_labelled, read_unlabelled
 from unida.errors import UserError
 from unida.methods import METHODS
@@ -322,7 +323,7 @@ class TestForms:
             return load_in_memory(config, device, handed, lambda name: lambda *a: said.append(a))
 
         kept, opened = load()["target"], load(memory_gb=1e-6)["target"]
-        assert isinstance(opened.pixels, OpenedStore)
+        assert isinstance(opened.pixels, StreamedStore)
         index = torch.tensor([5, 0, 79])
         assert torch.equal(kept.images(index), opened.images(index))
         assert said[-1] == (80, 80)

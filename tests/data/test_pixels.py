@@ -285,12 +285,19 @@ class TestMemory:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(pixels, "_BLOCK", 2 * 3 * SIZE**2)
-        samples = read_unlabelled(write_folder(tmp_path / "images", 5))
+        folder = write_folder(tmp_path / "images", 5)
+        decoded = load(folder, "memory", tmp_path / "cache")[1]
+        monkeypatch.setattr(pixels, "decode_file", _raise(AssertionError("decoded again")))
+        assert torch.equal(load(folder, "memory", tmp_path / "cache")[1], decoded)
+
+    def test_what_was_decoded_is_not_read_back(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pixels, "_read_file", _raise(AssertionError("read back")))
+        samples = read_unlabelled(write_folder(tmp_path / "images", 3))
         _, store = load_pixels(samples, SIZE, "memory", tmp_path / "cache", lambda *_: None)
-        assert isinstance(store, MappedStore)
-        read = store.in_memory()
-        assert torch.equal(read.array, store.array)
-        assert read.key == store.key
+        assert not isinstance(store, MappedStore)
+        assert len(list((tmp_path / "cache").glob("*.u8"))) == 1  # for the next run
 
     @pytest.mark.parametrize("mode", ["memory", "disk"])
     def test_a_run_has_them_in_memory_if_it_says_so(self, tmp_path: Path, mode: CacheMode) -> None:

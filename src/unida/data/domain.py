@@ -1,4 +1,4 @@
-"""A domain ready for training: samples with their pixels."""
+"""A domain ready for training: samples with their pixels or embeddings."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,14 +11,13 @@ from unida.config import RunConfig
 from unida.data.cache import default_cache_dir
 from unida.data.pixels import (
     ArrayStore,
-    MappedStore,
     Part,
     PixelStore,
     Progress,
     cached_bytes,
     choose_cache,
+    load_pixels,
 )
-from unida.data.pixels import load_pixels as _load_pixels
 from unida.data.samples import Samples
 from unida.types import IntArray
 from unida.utils import distributed
@@ -37,11 +36,11 @@ class Domain:
         return len(self.samples)
 
     def images(self, index: Tensor) -> Tensor:
-        """Pixels at `index`, uint8 (B, 3, S, S), on the training device."""
+        """Return the pixels at `index`, uint8 (B, 3, S, S), on the training device."""
         return send(self.pixels.get(index), self.device)
 
     def part(self, index: IntArray) -> "Domain":
-        """The images at `index`; all of them are this very domain."""
+        """Return the images at `index` as a domain; the domain itself where that is all."""
         if len(index) == len(self):
             return self
         rows = Part(self.pixels, torch.from_numpy(index))
@@ -54,7 +53,7 @@ def load_domains(
     named_samples: dict[str, Samples],
     progress: Callable[[str], Progress],
 ) -> dict[str, Domain]:
-    """Decodes the images of all domains, within one budget of memory.
+    """Decode the images of all domains, within one budget of memory.
 
     Args:
         config: of the run; image size and cache settings are used.
@@ -68,27 +67,26 @@ def load_domains(
     # Processes that share the images map one file, rather than each keeping its own.
     wanted = "disk" if config.cache == "auto" and distributed.world_size() > 1 else config.cache
 
-    def there() -> int:
+    def cached() -> int:
         return sum(cached_bytes(samples, size, folder) for samples in named_samples.values())
 
-    mode = choose_cache(wanted, needed, config.memory_gb, folder, there)
+    mode = choose_cache(wanted, needed, config.memory_gb, folder, cached)
     domains = {}
     for name, samples in named_samples.items():
-        samples, pixels = _load_pixels(samples, size, mode, folder, progress(name))
+        samples, pixels = load_pixels(samples, size, mode, folder, progress(name))
         if isinstance(pixels, ArrayStore):
             pixels = on_device(pixels, device)
-        if mode == "memory" and isinstance(pixels, MappedStore):
-            pixels = pixels.in_memory()
         domains[name] = Domain(samples, pixels, device)
     return domains
 
 
 def cache_folder(config: RunConfig) -> Path:
+    """Return the folder of decoded pixels and embeddings."""
     return Path(config.cache_dir) if config.cache_dir else default_cache_dir()
 
 
 def on_device(store: ArrayStore, device: torch.device) -> ArrayStore:
-    """The store on a GPU, if it fits there comfortably; as it is elsewhere."""
+    """Move a store to a GPU if it fits there comfortably; return it as it is otherwise."""
     if device.type != "cuda":
         return store
     free, _ = torch.cuda.mem_get_info(device)

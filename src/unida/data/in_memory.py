@@ -1,6 +1,6 @@
-"""What a caller hands over from Python: files, images in memory, rows of a data set, embeddings.
+"""Inputs from Python: files, images in memory, rows of a data set, embeddings.
 
-Nothing is copied or decoded before it is asked for: an image that is not in a file is an `Opener`.
+Nothing is copied or decoded before it is needed: an image that is in no file is an `Opener`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,13 +18,20 @@ from torch import Tensor
 from unida.config import RunConfig
 from unida.data.decode import BadImageError, Pixels, to_square
 from unida.data.domain import Domain, load_domains, on_device
-from unida.data.pixels import ArrayStore, PixelStore, Progress
-from unida.data.samples import Samples, Skipped
+from unida.data.pixels import (
+    ArrayStore,
+    PixelStore,
+    Progress,
+    StreamedStore,
+    decode_all,
+    decode_to_memory,
+    without,
+)
+from unida.data.samples import Samples
 from unida.errors import UserError, require
-from unida.utils.parallel import in_order
 
 Opener = Callable[[], Image.Image]
-"""Gives an image when it is called."""
+"""Returns an image when it is called."""
 
 InputKind = Literal["place", "dataset", "images", "embeddings"]
 
@@ -34,7 +41,7 @@ class InMemory:
     """Images of one domain, wherever they are.
 
     Attributes:
-        samples: the path of an image that is in no file is its number.
+        samples: the path of an image that is in no file is its index.
         content: one opener an image; embeddings (N, views, D), the plain view first; or None for
             the files at the paths.
     """
@@ -44,12 +51,12 @@ class InMemory:
 
     @property
     def items(self) -> Sequence[Path] | Sequence[Opener] | Tensor:
-        """What a model can be shown."""
+        """What a model predicts on."""
         return self.samples.paths if self.content is None else self.content
 
 
 def kind_of(images: Any) -> InputKind:
-    """What was handed over; what is nothing else is taken for embeddings, a row an image."""
+    """Classify an input; what is nothing else is taken for embeddings, a row an image."""
     if isinstance(images, str | Path):
         return "place"
     if isinstance(images, dict):  # as a Hugging Face `DatasetDict` is
@@ -76,7 +83,7 @@ def _is_image(item: Any) -> bool:
 
 
 def wrap_images(images: Any) -> InMemory:
-    """A sequence of paths, PIL images or arrays, or an array of images of one size."""
+    """Wrap a sequence of paths, PIL images or arrays, or an array of images of one size."""
     items = list(images.numpy(force=True) if isinstance(images, Tensor) else images)
     if all(isinstance(item, str | Path) for item in items):
         return InMemory(Samples(tuple(map(Path, items))))
@@ -84,25 +91,26 @@ def wrap_images(images: Any) -> InMemory:
 
 
 def wrap_openers(openers: Sequence[Opener]) -> InMemory:
+    """Wrap images that are opened when they are needed."""
     return InMemory(_numbered(len(openers)), openers)
 
 
 def wrap_embeddings(rows: npt.NDArray[Any]) -> InMemory:
-    """One embedding of each image, (N, D): training sees it in the place of every view."""
-    array = np.require(rows[:, None], np.float32, ("C", "W"))  # as torch wants it
+    """Wrap one embedding of each image, (N, D): training uses it in the place of every view."""
+    array = np.require(rows[:, None], np.float32, ("C", "W"))  # as torch requires it
     return InMemory(_numbered(len(rows)), torch.from_numpy(array))
 
 
 def wrap_array(array: npt.NDArray[Any]) -> InMemory:
-    """Images, paths or embeddings in an array."""
+    """Wrap images, paths or embeddings in an array."""
     return wrap_embeddings(array) if kind_of(array) == "embeddings" else wrap_images(array)
 
 
 def wrap_dataset(dataset: Any, column: str | None) -> InMemory:
-    """The images of a Hugging Face `datasets.Dataset`, in the column of that name.
+    """Wrap the images of a Hugging Face `datasets.Dataset`, in the column of that name.
 
     Args:
-        dataset: its rows are decoded when they are looked at.
+        dataset: its rows are decoded when they are needed.
         column: by default the one that holds images.
     """
     name = column or _column_of_type(dataset, "image_column", "Image")
@@ -112,7 +120,7 @@ def wrap_dataset(dataset: Any, column: str | None) -> InMemory:
 
 
 def labels_of(dataset: Any, column: str | None) -> npt.NDArray[Any]:
-    """The labels of a Hugging Face `datasets.Dataset`; numbers that stand for names become these.
+    """Read the labels of a Hugging Face `datasets.Dataset`; class numbers become names.
 
     Args:
         dataset: with a column of labels.
@@ -128,13 +136,20 @@ def labels_of(dataset: Any, column: str | None) -> npt.NDArray[Any]:
 def load_in_memory(
     config: RunConfig,
     device: torch.device,
-    handed: dict[str, InMemory],
+    inputs: dict[str, InMemory],
     progress: Callable[[str], Progress],
 ) -> dict[str, Domain]:
-    """The domains, as `load_domains` makes them of files."""
-    files = {name: one.samples for name, one in handed.items() if one.content is None}
+    """Make domains of inputs, as `load_domains` makes them of files.
+
+    Args:
+        config: of the run.
+        device: where training happens.
+        inputs: by domain name.
+        progress: called with a domain's name, gives its progress callback.
+    """
+    files = {name: one.samples for name, one in inputs.items() if one.content is None}
     domains = load_domains(config, device, files, progress)
-    for name, one in handed.items():
+    for name, one in inputs.items():
         if isinstance(one.content, Tensor):
             domains[name] = Domain(one.samples, on_device(ArrayStore(one.content), device), device)
         elif one.content is not None:
@@ -144,7 +159,7 @@ def load_in_memory(
 
 
 def decode_opened(opener: Opener, size: int) -> Pixels:
-    """The same as `decode_file`."""
+    """Decode an image that is in no file, as `decode_file` does one that is."""
     try:
         return to_square(opener(), size)
     except BadImageError:
@@ -155,52 +170,22 @@ def decode_opened(opener: Opener, size: int) -> Pixels:
         raise BadImageError(f"broken: {str(error) or type(error).__name__}") from None
 
 
-class OpenedStore:
-    """Pixels opened anew for every batch; for images that do not fit into memory."""
-
-    key: str | None = None
-
-    def __init__(self, openers: Sequence[Opener], size: int) -> None:
-        self.openers, self.size = openers, size
-
-    def __len__(self) -> int:
-        return len(self.openers)
-
-    def get(self, index: Tensor) -> Tensor:
-        wanted = (self.openers[i] for i in index.tolist())
-        pixels = in_order(lambda opener: decode_opened(opener, self.size), wanted)
-        return torch.from_numpy(np.stack(list(pixels)))
-
-
 def _load_opened(
     samples: Samples, openers: Sequence[Opener], config: RunConfig, progress: Progress
 ) -> tuple[Samples, PixelStore]:
-    """Opens every image once; keeps the pixels if they fit, and leaves bad images out."""
+    """Open every image once; keep the pixels if they fit, and leave bad images out."""
     size = config.pixel_size
-    kept = len(openers) * 3 * size * size <= config.memory_gb * 2**30
-    pixels: list[Pixels] = []
-    bad: dict[int, str] = {}
-    for i, result in enumerate(in_order(lambda opener: _try(opener, size), openers)):
-        if isinstance(result, str):
-            bad[i] = result
-        elif kept:
-            pixels.append(result)
-        progress(i + 1, len(openers))
-    good = np.delete(np.arange(len(openers)), list(bad))
-    if not len(good):
-        raise UserError(f"None of the {len(openers)} images can be used: {bad.get(0, 'no image')}.")
-    skipped = [Skipped(samples.paths[i], reason) for i, reason in bad.items()]
-    samples = samples.keep(good, skipped) if bad else samples
-    if kept:
-        return samples, ArrayStore(torch.from_numpy(np.stack(pixels)))
-    return samples, OpenedStore([openers[i] for i in good.tolist()], size)
 
-
-def _try(opener: Opener, size: int) -> Pixels | str:
-    try:
+    def decode(opener: Opener) -> Pixels:
         return decode_opened(opener, size)
-    except BadImageError as error:
-        return str(error)
+
+    if len(openers) * 3 * size * size <= config.memory_gb * 2**30:
+        pixels, bad = decode_to_memory(samples, openers, decode, size, progress)
+        return without(samples, bad), ArrayStore(pixels)
+    bad = decode_all(samples, openers, decode, lambda pixels: None, progress)
+    good = [opener for i, opener in enumerate(openers) if i not in bad]
+    samples = without(samples, bad)
+    return samples, StreamedStore(samples, good, decode, size)
 
 
 def _opener(item: Any) -> Opener:
@@ -232,7 +217,7 @@ def _open_row(rows: Any, i: int, column: str) -> Image.Image:
 
 
 def _column_of_type(dataset: Any, field: str, kind: str) -> str:
-    """The one column whose feature is of that type."""
+    """Find the one column whose feature is of that type."""
     found = [name for name, f in dataset.features.items() if type(f).__name__ == kind]
     columns = ", ".join(dataset.column_names)
     require(

@@ -1,16 +1,15 @@
-"""The pixel cache: every image is decoded once, in parallel, to uint8.
+"""Decoded pixels: every image is decoded once, in parallel, to uint8.
 
-Three places to keep the pixels, the same interface: in memory, in a memory-mapped file, or nowhere
-(decoded again for every batch). What was decoded lies in the cache folder (`unida.data.cache`),
-also for the next run that keeps its pixels in memory.
+They are kept in memory, in a memory-mapped file of the cache folder (`unida.data.cache`), or
+nowhere (decoded again for every batch), behind the same interface.
 """
 
 import contextlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Generic, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +23,8 @@ from unida.errors import UserError, shorten
 from unida.utils.devices import send
 from unida.utils.parallel import WORKERS, in_order
 
+T = TypeVar("T")
+
 Progress = Callable[[int, int], None]
 """Called with (images done, images in all)."""
 
@@ -31,14 +32,14 @@ _BLOCK = 2**24  # bytes at a time
 
 
 class PixelStore(Protocol):
-    """Decoded images by number; `key` follows from the bytes in their files, where it is known."""
+    """Decoded images by index; `key` identifies the bytes of their files, None if unknown."""
 
     key: str | None
 
     def __len__(self) -> int: ...
 
     def get(self, index: Tensor) -> Tensor:
-        """The images at `index` (B,), uint8 of shape (B, 3, S, S)."""
+        """Return the images at `index` (B,), uint8 of shape (B, 3, S, S)."""
         ...
 
 
@@ -59,59 +60,60 @@ class ArrayStore:
         return self.array[send(index, self.array.device)]
 
     def to(self, device: torch.device) -> "ArrayStore":
-        """In blocks: a copy of the whole in page-locked memory would double it."""
-        there = torch.empty_like(self.array, device=device)
+        """Copy the pixels to a device, in blocks: page-locked memory for all would double them."""
+        copy = torch.empty_like(self.array, device=device)
         step = max(1, _BLOCK // max(1, self.array[:1].nbytes))
         for i in range(0, len(self), step):
-            there[i : i + step].copy_(send(self.array[i : i + step], device))
-        return ArrayStore(there, self.key)
+            copy[i : i + step].copy_(send(self.array[i : i + step], device))
+        return ArrayStore(copy, self.key)
 
 
 class MappedStore(ArrayStore):
     """Pixels in a memory-mapped file."""
 
     def __init__(self, file: Path, shape: tuple[int, ...], key: str) -> None:
-        # Mode "c": torch wants a writable array; nothing written ever reaches the file.
+        # Mode "c": torch requires a writable array; nothing written ever reaches the file.
         super().__init__(torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape)), key)
-        self.file = file
-
-    def in_memory(self) -> ArrayStore:
-        """Read, not copied, lest the pages of the mapping count as memory of this process.
-
-        By several threads: one alone waits for the system to hand out memory.
-        """
-        array = np.empty(self.array.shape, np.uint8)
-        content = array.data.cast("B")
-
-        def read(start: int) -> int:
-            part = content[start : start + _BLOCK]
-            with self.file.open("rb") as file:
-                file.seek(start)
-                return file.readinto(part)
-
-        starts = range(0, len(content), _BLOCK)
-        assert sum(in_order(read, starts)) == len(content)
-        return ArrayStore(torch.from_numpy(array), self.key)
 
 
-class StreamedStore:
-    """Pixels decoded anew for every batch; for sets that fit nowhere."""
+class StreamedStore(Generic[T]):
+    """Pixels decoded again for every batch, for sets that fit nowhere.
 
-    def __init__(self, paths: tuple[Path, ...], size: int, key: str | None = None) -> None:
-        self.paths, self.size, self.key = paths, size, key
+    Args:
+        samples: names the images.
+        items: what is decoded, one an image: their paths, or openers.
+        decode: item → pixels.
+        size: side of an image.
+        key: of the content, if known.
+    """
+
+    def __init__(
+        self,
+        samples: Samples,
+        items: Sequence[T],
+        decode: Callable[[T], Pixels],
+        size: int,
+        key: str | None = None,
+    ) -> None:
+        self.samples, self.items, self.decode = samples, items, decode
+        self.size, self.key = size, key
         self.pool = ThreadPoolExecutor(WORKERS)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.items)
 
     def get(self, index: Tensor) -> Tensor:
-        files = (self.paths[i] for i in index.tolist())
         images = np.empty((len(index), 3, self.size, self.size), dtype=np.uint8)
-        for i, result in enumerate(self.pool.map(lambda p: _try_decode(p, self.size), files)):
-            if isinstance(result, Skipped):
-                raise UserError(f"{result.path} has changed since the run began: {result.reason}.")
-            images[i] = result
+        for i, pixels in enumerate(self.pool.map(self._decode, index.tolist())):
+            images[i] = pixels
         return torch.from_numpy(images)
+
+    def _decode(self, i: int) -> Pixels:
+        try:
+            return self.decode(self.items[i])
+        except BadImageError as error:
+            path = self.samples.paths[i]
+            raise UserError(f"{path} has changed since the run began: {error}.") from None
 
 
 class Part:
@@ -134,23 +136,28 @@ def choose_cache(
     bytes_needed: int,
     memory_gb: float,
     cache_dir: Path,
-    bytes_there: Callable[[], int] = lambda: 0,
+    bytes_cached: Callable[[], int] = lambda: 0,
 ) -> CacheMode:
-    """Resolves `auto`: memory if it fits the budget, else disk if it fits there, else stream.
+    """Resolve `auto`: memory if the pixels fit its budget, else disk if they fit, else stream.
 
-    `bytes_there`, asked only if it matters, says how much of it the cache folder has already.
+    Args:
+        mode: of the config.
+        bytes_needed: by the pixels of all images.
+        memory_gb: the budget.
+        cache_dir: the cache folder.
+        bytes_cached: how much of them is in the cache folder already; called only where needed.
     """
     if mode != "auto":
         return mode
     if bytes_needed <= memory_gb * 2**30:
         return "memory"
     _make_folder(cache_dir)
-    missing = bytes_needed - bytes_there()
+    missing = bytes_needed - bytes_cached()
     return "disk" if missing < 0.9 * shutil.disk_usage(cache_dir).free else "stream"
 
 
 def cached_bytes(samples: Samples, size: int, cache_dir: Path) -> int:
-    """How much the cache folder has of these images; files not seen before are hashed."""
+    """Measure how much of these images the cache folder has; new files are hashed."""
     entry = find_entry(samples.paths, size, cache_dir)
     return len(samples) * 3 * size**2 if entry and entry.is_complete() else 0
 
@@ -158,10 +165,7 @@ def cached_bytes(samples: Samples, size: int, cache_dir: Path) -> int:
 def load_pixels(
     samples: Samples, size: int, mode: CacheMode, cache_dir: Path, progress: Progress
 ) -> tuple[Samples, PixelStore]:
-    """Decodes all images, or finds them decoded; bad ones are left out and noted in the samples.
-
-    Of what is kept in memory there is a file, if one can be had: whoever does not move the pixels
-    to a GPU calls `in_memory` of the `MappedStore`.
+    """Decode image files, or find them decoded; bad ones are left out and noted in the samples.
 
     Raises:
         UserError: no image is left, or `mode` is disk and the cache folder cannot be used.
@@ -171,65 +175,140 @@ def load_pixels(
     entry = find_entry(samples.paths, size, cache_dir)
     if mode == "stream":
         return _load_streamed(samples, size, entry, progress)
-    if entry and (mode == "disk" or entry.is_complete() or entry.has_room()):
+    if mode == "disk" and entry:
         try:
             return _load_mapped(samples, entry, progress)
         except OSError as error:
-            if mode == "disk":
-                raise UserError(
-                    f"The pixel cache cannot be written in {cache_dir}: {error.strerror}. "
-                    "Free some space, name another --cache-dir or use --cache stream."
-                ) from None
-    return _load_to_memory(samples, size, progress)
+            raise UserError(
+                f"The pixel cache cannot be written in {cache_dir}: {error.strerror}. "
+                "Free some space, name another --cache-dir or use --cache stream."
+            ) from None
+    return _load_to_memory(samples, size, entry, progress)
+
+
+def decode_to_memory(
+    samples: Samples,
+    items: Sequence[T],
+    decode: Callable[[T], Pixels],
+    size: int,
+    progress: Progress,
+) -> tuple[Tensor, dict[int, str]]:
+    """Decode images into one array; the second result has the reason of each bad one, by index."""
+    array = np.empty((len(items), 3, size, size), dtype=np.uint8)
+    rows = iter(array)
+    bad = decode_all(samples, items, decode, lambda pixels: np.copyto(next(rows), pixels), progress)
+    return torch.from_numpy(array[: len(items) - len(bad)]), bad
+
+
+def decode_all(
+    samples: Samples,
+    items: Sequence[T],
+    decode: Callable[[T], Pixels],
+    take: Callable[[Pixels], object],
+    progress: Progress,
+) -> dict[int, str]:
+    """Pass every good image to `take`, in order; return the reason of each bad one, by index."""
+    bad: dict[int, str] = {}
+
+    def attempt(item: T) -> Pixels | BadImageError:
+        try:
+            return decode(item)
+        except BadImageError as error:
+            return error
+
+    for i, result in enumerate(in_order(attempt, items)):
+        if isinstance(result, BadImageError):
+            bad[i] = str(result)
+        else:
+            take(result)
+        progress(i + 1, len(items))
+    if len(bad) == len(items):
+        reasons = shorten([f"{samples.paths[i]} ({reason})" for i, reason in bad.items()], 3)
+        raise UserError(f"None of the {len(items)} images can be read: {reasons or 'no image'}.")
+    return bad
+
+
+def without(samples: Samples, bad: dict[int, str]) -> Samples:
+    """Leave the bad samples out and note them as skipped."""
+    good = np.delete(np.arange(len(samples)), list(bad))
+    skipped = [Skipped(samples.paths[i], reason) for i, reason in bad.items()]
+    return samples.keep(good, skipped) if bad else samples
 
 
 def _load_mapped(
     samples: Samples, entry: CacheEntry, progress: Progress
 ) -> tuple[Samples, PixelStore]:
-    """The pixel file of the cache folder, made if it is not there."""
-    bad = entry.read_bad()
-    if bad is None or not entry.has_pixels(bad):
-        bad = _write(samples, entry, progress)
-    else:
-        progress(len(samples), len(samples))
-    return _without(samples, bad), MappedStore(entry.pixels, entry.shape(bad), entry.key)
+    """Map the pixel file of the cache folder; decode to it first where it is not complete."""
+    bad = _find_cached(samples, entry, progress)
+    if bad is None:
+        bad = _decode_to_file(samples, entry, progress)
+    return without(samples, bad), MappedStore(entry.pixels, entry.shape(bad), entry.key)
 
 
-def _load_to_memory(samples: Samples, size: int, progress: Progress) -> tuple[Samples, PixelStore]:
-    """Where nothing can be kept for the next time."""
-    array = np.empty((len(samples), 3, size, size), dtype=np.uint8)
-    rows = iter(array)
-    bad = _decode_all(samples, size, lambda pixels: np.copyto(next(rows), pixels), progress)
-    kept = torch.from_numpy(array[: len(samples) - len(bad)])
-    return _without(samples, bad), ArrayStore(kept)
+def _load_to_memory(
+    samples: Samples, size: int, entry: CacheEntry | None, progress: Progress
+) -> tuple[Samples, PixelStore]:
+    """Read the pixel file of the cache folder, or decode straight into memory.
+
+    What was decoded is also stored for the next run where the disk has ample room; this run does
+    not use the file.
+    """
+    bad = _find_cached(samples, entry, progress) if entry else None
+    if entry and bad is not None:
+        with contextlib.suppress(OSError):  # removed meanwhile, or no longer to be read
+            array = _read_file(entry.pixels, entry.shape(bad))
+            return without(samples, bad), ArrayStore(torch.from_numpy(array), entry.key)
+    pixels, bad = decode_to_memory(samples, samples.paths, _decoder(size), size, progress)
+    entry = entry if entry and entry.is_of(samples.paths) else None
+    if entry and entry.has_room():
+        with contextlib.suppress(OSError):  # then the next run decodes again
+            entry.write_bad(bad)
+            write_whole(entry.pixels, lambda file: file.write(pixels.numpy().data.cast("B")))
+    return without(samples, bad), ArrayStore(pixels, entry.key if entry else None)
 
 
 def _load_streamed(
     samples: Samples, size: int, entry: CacheEntry | None, progress: Progress
 ) -> tuple[Samples, PixelStore]:
-    """Only the bad images have to be known."""
+    """Find out which images are bad; decode the others when they are needed."""
+    decode = _decoder(size)
     bad = entry.read_bad() if entry else None
     if bad is not None:
         progress(len(samples), len(samples))
     else:
-        bad = _decode_all(samples, size, lambda pixels: None, progress)
+        bad = decode_all(samples, samples.paths, decode, lambda pixels: None, progress)
         entry = entry if entry and entry.is_of(samples.paths) else None
-        with contextlib.suppress(OSError):  # then they are looked for again
+        with contextlib.suppress(OSError):  # then the next run decodes them again
             if entry:
                 entry.write_bad(bad)
-    samples = _without(samples, bad)
-    return samples, StreamedStore(samples.paths, size, entry.key if entry else None)
+    samples = without(samples, bad)
+    key = entry.key if entry else None
+    return samples, StreamedStore(samples, samples.paths, decode, size, key)
 
 
-def _write(samples: Samples, entry: CacheEntry, progress: Progress) -> dict[int, str]:
-    """Decodes all images to the pixel file; the reason for each bad one, by number."""
+def _find_cached(samples: Samples, entry: CacheEntry, progress: Progress) -> dict[int, str] | None:
+    """Return the reasons of bad images if the pixels of all others are cached, else None."""
+    bad = entry.read_bad()
+    if bad is None or not entry.has_pixels(bad):
+        return None
+    progress(len(samples), len(samples))
+    return bad
+
+
+def _decode_to_file(samples: Samples, entry: CacheEntry, progress: Progress) -> dict[int, str]:
+    """Decode all images to the pixel file; return the reason of each bad one, by index."""
     bad: dict[int, str] = {}
 
     def write(file: BinaryIO) -> None:
-        def take(pixels: Pixels) -> None:
-            file.write(pixels.tobytes())
-
-        bad.update(_decode_all(samples, entry.size, take, progress))
+        bad.update(
+            decode_all(
+                samples,
+                samples.paths,
+                _decoder(entry.size),
+                lambda pixels: file.write(pixels.tobytes()),
+                progress,
+            )
+        )
         if not entry.is_of(samples.paths):
             raise UserError(
                 f"Images were changed while they were read, {samples.paths[0]} or others of its "
@@ -241,35 +320,23 @@ def _write(samples: Samples, entry: CacheEntry, progress: Progress) -> dict[int,
     return bad
 
 
-def _decode_all(
-    samples: Samples, size: int, take: Callable[[Pixels], object], progress: Progress
-) -> dict[int, str]:
-    """Hands every good image to `take`, in order; the reason for each bad one, by number."""
-    bad: dict[int, str] = {}
-    for i, result in enumerate(in_order(lambda path: _try_decode(path, size), samples.paths)):
-        if isinstance(result, Skipped):
-            bad[i] = result.reason
-        else:
-            take(result)
-        progress(i + 1, len(samples))
-    if len(bad) == len(samples):
-        reasons = shorten([f"{samples.paths[i]} ({reason})" for i, reason in bad.items()], 3)
-        raise UserError(f"None of the {len(samples)} images can be read: {reasons}.")
-    return bad
+def _read_file(file: Path, shape: tuple[int, ...]) -> Pixels:
+    """Read a pixel file by several threads: one alone waits for the system to provide memory."""
+    array = np.empty(shape, np.uint8)
+    content = array.data.cast("B")
+
+    def read(start: int) -> int:
+        with file.open("rb") as source:
+            source.seek(start)
+            return source.readinto(content[start : start + _BLOCK])
+
+    if sum(in_order(read, range(0, len(content), _BLOCK))) != len(content):
+        raise OSError(f"{file} has become shorter")
+    return array
 
 
-def _try_decode(path: Path, size: int) -> Pixels | Skipped:
-    try:
-        return decode_file(path, size)
-    except BadImageError as error:
-        return Skipped(path, str(error))
-
-
-def _without(samples: Samples, bad: dict[int, str]) -> Samples:
-    """The samples that are left, with the bad ones noted."""
-    good = np.delete(np.arange(len(samples)), list(bad))
-    skipped = [Skipped(samples.paths[i], reason) for i, reason in bad.items()]
-    return samples.keep(good, skipped) if bad else samples
+def _decoder(size: int) -> Callable[[Path], Pixels]:
+    return lambda path: decode_file(path, size)
 
 
 def _make_folder(folder: Path) -> None:
