@@ -19,7 +19,7 @@ from unida.protocols.schema import Images
 from unida.protocols.sets import set_names
 from unida.protocols.tasks import Protocol, load_protocol, parse_tasks, split_of, write_task
 
-BUILT_IN = ("digits", "domainnet", "office-31", "office-home", "visda")
+BUILT_IN = ("digits", "domainnet", "office-31", "office-caltech10", "office-home", "visda")
 
 # Shared, source-private and target-private classes; METHODS.md §1.1 and the partial and closed
 # settings of the literature.
@@ -27,6 +27,7 @@ SIZES = {
     "office-31": {
         "unda": (10, 10, 11), "oda": (10, 0, 11), "pda": (10, 21, 0), "closed": (31, 0, 0),
     },
+    "office-caltech10": {"unda": (4, 3, 3), "oda": (5, 0, 5), "pda": (5, 5, 0), "closed": (10, 0, 0)},
     "office-home": {
         "unda": (10, 5, 50), "oda": (25, 0, 40), "oda-dance": (15, 0, 50),
         "pda": (25, 40, 0), "closed": (65, 0, 0),
@@ -45,6 +46,8 @@ IMAGES = {
     ("office-31", "unda", "dslr"): (323, 332, 175),
     ("office-31", "unda", "webcam"): (526, 564, 269),
     ("office-31", "oda", "dslr"): (157, None, None),
+    ("office-caltech10", "unda", "amazon"): (666, 659, 292),
+    ("office-caltech10", "closed", "webcam"): (295, 295, None),
     ("office-home", "unda", "Art"): (743, 2209, 1684),
     ("office-home", "unda", "Clipart"): (1116, 4021, 3249),
     ("office-home", "unda", "Product"): (1077, 4016, 3362),
@@ -57,6 +60,7 @@ IMAGES = {
 
 TOTALS = {
     "office-31": (2817, 498, 795),
+    "office-caltech10": (958, 1123, 157, 295),
     "office-home": (2427, 4365, 4439, 4357),
     "visda": (152397, 55388),
     "domainnet": (75759, None, 70386),
@@ -214,8 +218,8 @@ class TestBuiltIn:
         with pytest.raises(UserError) as error:
             load_protocol("offic-home")
         assert str(error.value) == (
-            "the protocol is 'offic-home'; allowed: digits, domainnet, office-31, office-home, "
-            "visda or the path of a .toml file."
+            "the protocol is 'offic-home'; allowed: digits, domainnet, office-31, "
+            "office-caltech10, office-home, visda or the path of a .toml file."
         )
 
 
