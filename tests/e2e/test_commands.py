@@ -1,4 +1,7 @@
-"""The README's commands and their Python twins, from folders to files."""
+"""The README's commands and their Python twins, from folders to files.
+
+One run, started as a user starts it, is shared; tests do not write to it.
+"""
 
 import csv
 import io
@@ -14,19 +17,30 @@ from PIL import Image
 
 import unida
 from tests.images import read_csv
+from tests.processes import UNIDA, started, wait_for
 from tests.tasks import QUICK, Task, assert_alike
 from unida.cli.main import COMMANDS, main
 from unida.methods import METHODS
 from unida.model import Model
 
 Capture = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.slow
+
+
+LENGTH = {"steps": 120, "batch": 16, "checkpoint_every": 15}
+"""Enough to tell some digits apart."""
+
+
+def adapt(arguments: list[str]) -> None:
+    with started([*UNIDA, "adapt", *arguments]) as process:
+        assert process.ended() == 0
 
 
 @pytest.fixture(scope="module")
 def run(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of 120 steps, enough to tell some digits apart."""
+    """A finished run."""
     out = tmp_path_factory.mktemp("commands") / "run"
-    assert main(["adapt", *digits.arguments(out, steps=120, batch=16)]) == 0
+    adapt(digits.arguments(out, **LENGTH))
     return out
 
 
@@ -54,17 +68,30 @@ class TestAdapt:
             assert rejected == (row["label"] == "unknown")
             assert row["rule"] == rule.name
 
+    def test_killed_at_any_moment_and_resumed_it_ends_bit_identical(
+        self, run: Path, digits: Task, out: Path
+    ) -> None:
+        with started([*UNIDA, "adapt", *digits.arguments(out, **LENGTH)]) as process:
+            wait_for((out / "state.pt").exists, process)
+            process.kill()
+        assert not (out / "done").exists()
+        adapt(["--out", str(out), "--resume"])
+        for name in ("model.safetensors", "predictions.csv", "done"):
+            assert (out / name).read_bytes() == (run / name).read_bytes()
+
     def test_a_target_of_class_folders_gives_nothing_away(
-        self, run: Path, digits: Task, tmp_path: Path
+        self, digits: Task, tmp_path: Path
     ) -> None:
         """The same images without their class folders: the same model, bit by bit."""
         flat = tmp_path / "flat"
         flat.mkdir()
         for number, path in enumerate(sorted(digits.target.rglob("*.png"))):
             (flat / f"{number:03}.png").write_bytes(path.read_bytes())
-        task, out = Task(digits.source, flat), tmp_path / "run"
-        assert main(["adapt", *task.arguments(out, steps=120, batch=16)]) == 0
-        assert (out / "model.safetensors").read_bytes() == (run / "model.safetensors").read_bytes()
+        models = []
+        for name, task in (("classes", digits), ("none", Task(digits.source, flat))):
+            assert main(["adapt", *task.arguments(tmp_path / name, steps=10)]) == 0
+            models.append((tmp_path / name / "model.safetensors").read_bytes())
+        assert models[0] == models[1]
 
     def test_it_learns(self, run: Path, digits: Task) -> None:
         model = unida.load(run, "cpu")
@@ -77,14 +104,6 @@ class TestAdapt:
         assert main(["adapt", "--out", str(run), "--resume"]) == 0
         assert "finished already" in capfd.readouterr().err
         assert before == {path.name: path.stat().st_mtime_ns for path in run.iterdir()}
-
-    def test_resume_refuses_other_settings_by_name(
-        self, digits: Task, out: Path, capfd: Capture
-    ) -> None:
-        assert main(["adapt", *digits.arguments(out, steps=2)]) == 0
-        (out / "done").unlink()
-        assert main(["adapt", "--out", str(out), "--resume", "--steps", "3"]) == 2
-        assert "other settings (steps=2)" in capfd.readouterr().err
 
 
 class TestPredict:
@@ -113,13 +132,6 @@ class TestPredict:
         assert len(rows) == len(read_csv(run / "predictions.csv"))
         assert all((row["label"] == "unknown") == (row["unknown_score"] >= 0) for row in rows)
         assert {row["rule"] for row in rows} == {"own"}
-
-    def test_a_bad_file_is_left_out_and_named(
-        self, run: Path, tmp_path: Path, digits: Task, capfd: Capture
-    ) -> None:
-        (tmp_path / "bad.png").write_bytes(b"")
-        assert main(["predict", str(run), str(tmp_path / "bad.png"), str(digits.target)]) == 0
-        assert "bad.png (empty file)" in capfd.readouterr().err
 
     def test_one_file_is_enough_to_move_a_model(
         self, run: Path, digits: Task, tmp_path: Path
@@ -170,12 +182,12 @@ class TestPython:
             unida.adapt(digits.source, digits.target, out, stepps=3)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_help_says_how_with_an_example(command: str, capfd: Capture) -> None:
-    assert main([command, "--help"]) == 0
-    shown = capfd.readouterr().out
-    assert f"unida {command}" in shown
-    assert "Example" in shown
+def test_help_says_how_with_an_example(capfd: Capture) -> None:
+    for command in COMMANDS:
+        assert main([command, "--help"]) == 0
+        shown = capfd.readouterr().out
+        assert f"unida {command}" in shown
+        assert "Example" in shown, command
 
 
 def test_the_methods_are_listed_with_paper_year_rule_and_origin(
@@ -201,22 +213,17 @@ def test_the_demo_runs_from_start_to_table(tmp_path: Path, capfd: Capture) -> No
     assert str(tmp_path / "demo") in captured.err
 
 
-@pytest.mark.parametrize(
-    ("given", "spins"),
-    [({}, "3000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "active"}, "None")],
-)
-def test_waiting_threads_spin_briefly_unless_told_otherwise(
-    given: dict[str, str], spins: str
-) -> None:
+def test_waiting_threads_spin_briefly_unless_told_otherwise() -> None:
     code = "import os, sys, unida.__main__; print(os.environ.get('GOMP_SPINCOUNT'), *sys.modules)"
-    others = {k: v for k, v in os.environ.items() if k not in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=others | given,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    said, *modules = done.stdout.split()
-    assert said == spins
-    assert "torch" not in modules, "it is read when torch is loaded"
+    names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
+    others = {k: v for k, v in os.environ.items() if k not in names}
+    for given, spins in (
+        ({}, "3000"),
+        ({"GOMP_SPINCOUNT": "7"}, "7"),
+        ({"OMP_WAIT_POLICY": "active"}, "None"),
+    ):
+        command, env = [sys.executable, "-c", code], others | given
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        said, *modules = done.stdout.split()
+        assert said == spins
+        assert "torch" not in modules, "it is read when torch is loaded"
