@@ -5,6 +5,7 @@ import importlib
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,10 +16,10 @@ from unida.bench import local_runner
 from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.local_runner import _note_if_killed
-from unida.bench.results import from_json, read_results, read_runs, to_json, write_results
+from unida.bench.results import Result, from_json, read_results, read_runs, to_json, write_results
 from unida.bench.run import Bench, planned, progress_table
 from unida.bench.scoring import commit_of_code
-from unida.bench.worker import Places
+from unida.bench.worker import Places, work
 from unida.cli.main import main
 from unida.errors import UserError
 from unida.model import load
@@ -27,16 +28,30 @@ N_JOBS = 2 * 2 * 2
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """Protocol and results of a whole bench."""
-    root = tmp_path_factory.mktemp("bench")
-    protocol = write_data(root)
-    assert main(arguments(protocol, root / "results", "--oracle")) == 0
-    return protocol, root / "results"
+def protocol(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small data set, shared by the tests that do not change it."""
+    return write_data(tmp_path_factory.mktemp("data"))
 
 
-def test_every_run_has_its_result(finished: tuple[Path, Path]) -> None:
-    results = read_results(finished[1])
+@pytest.fixture(scope="module")
+def finished(protocol: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of a whole bench, by two processes with several runs each."""
+    out = tmp_path_factory.mktemp("bench") / "results"
+    assert main(arguments(protocol, out, "--oracle", "--in-a-row", "4")) == 0
+    return out
+
+
+def run_here(protocol: Path, out: Path, steps: int = 8, **options: Any) -> list[Result]:
+    """Run jobs of `unida bench` in this process, which spares the start of another one."""
+    given = Bench(str(protocol), out=out, option=(f"steps={steps}", "device=cpu"), **options)
+    keep = given.keep_models
+    for job in planned(given):
+        assert work(job, Places(str(out), str(protocol.parent / "data"), keep))
+    return read_results(out)
+
+
+def test_every_run_has_its_result(finished: Path) -> None:
+    results = read_results(finished)
     assert len(results) == N_JOBS
     for r in results:
         assert r.images == {"source": 4 * 8, "target": 5 * 8, "unknown": 2 * 8}
@@ -57,16 +72,16 @@ def test_every_run_has_its_result(finished: tuple[Path, Path]) -> None:
             assert rule.scores["unknown"] == pytest.approx(counts[3, 4] / 16)
 
 
-def test_the_oracle_is_the_best_checkpoint_and_named_so(finished: tuple[Path, Path]) -> None:
-    for r in read_results(finished[1]):
+def test_the_oracle_is_the_best_checkpoint_and_named_so(finished: Path) -> None:
+    for r in read_results(finished):
         assert set(r.oracle) == {"own", "mixture"}
         for rule, best in r.oracle.items():
             assert best["step"] in (4, 8)
             assert best["h"] >= (r.rules[rule].scores["h"] or 0.0) - 1e-9
 
 
-def test_models_are_not_kept_but_what_figures_need_is(finished: tuple[Path, Path]) -> None:
-    for folder in (finished[1] / "runs").iterdir():
+def test_models_are_not_kept_but_what_figures_need_is(finished: Path) -> None:
+    for folder in (finished / "runs").iterdir():
         assert not (folder / "model.safetensors").exists()
         arrays = np.load(folder / "scores.npz")
         assert len(arrays["labels"]) == len(arrays["features"]) == 40
@@ -75,28 +90,27 @@ def test_models_are_not_kept_but_what_figures_need_is(finished: tuple[Path, Path
 
 
 def test_a_second_bench_does_nothing(
-    finished: tuple[Path, Path], capsys: pytest.CaptureFixture[str]
+    protocol: Path, finished: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    protocol, results = finished
-    before = {f: f.stat().st_mtime_ns for f in results.rglob("result.jsonl")}
-    assert main(arguments(protocol, results, "--oracle")) == 0
-    assert {f: f.stat().st_mtime_ns for f in results.rglob("result.jsonl")} == before
+    before = {f: f.stat().st_mtime_ns for f in finished.rglob("result.jsonl")}
+    assert main(arguments(protocol, finished, "--oracle")) == 0
+    assert {f: f.stat().st_mtime_ns for f in finished.rglob("result.jsonl")} == before
     assert f"{N_JOBS} of {N_JOBS} runs are done already" in capsys.readouterr().err
 
 
-def test_results_come_back_as_they_were(finished: tuple[Path, Path]) -> None:
-    results = read_results(finished[1])
+def test_results_come_back_as_they_were(finished: Path) -> None:
+    results = read_results(finished)
     assert [from_json(to_json(r), "here") for r in results] == results
-    assert read_results(finished[1] / "results.jsonl") == results
+    assert read_results(finished / "results.jsonl") == results
 
 
 def test_rules_are_fitted_anew_to_stored_scores(
-    finished: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
     rescore = importlib.import_module("rescore")
     place = tmp_path / "results"
-    shutil.copytree(finished[1], place)
+    shutil.copytree(finished, place)
     fresh = read_results(place)
     for folder, old in read_runs(place):
         assert folder is not None
@@ -110,58 +124,47 @@ def test_rules_are_fitted_anew_to_stored_scores(
 
 
 def test_models_of_several_seeds_are_scored_as_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    protocol: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
-    protocol, place = write_data(tmp_path), tmp_path / "results"
-    assert main(arguments(protocol, place, "--methods", "san", "--keep-models")) == 0
+    place = tmp_path / "results"
+    one = run_here(protocol, place, methods="san", tasks="dark-light", seeds=2, keep_models=True)
     importlib.import_module("together").main([str(place), "--out", str(tmp_path / "joined")])
-    one, joined = read_results(place), read_results(tmp_path / "joined")
-    assert [(r.task, r.options["ensemble"]) for r in joined] == [
-        ("dark → light", 2),
-        ("light → dark", 2),
-    ]
-    assert joined[0].parameters == one[0].parameters + one[1].parameters
-    assert joined[0].made_with["seeds joined"] == "0 1"
-    models = [load(run) for run in sorted((place / "runs").glob("san_dark*"))]
-    images = sorted((tmp_path / "data" / "light").rglob("*.png"))
+    (joined,) = read_results(tmp_path / "joined")
+    assert (joined.task, joined.options["ensemble"]) == ("dark → light", 2)
+    assert joined.parameters == one[0].parameters + one[1].parameters
+    assert joined.made_with["seeds joined"] == "0 1"
+    models = [load(run) for run in sorted((place / "runs").iterdir())]
+    images = sorted((protocol.parent / "data" / "light").rglob("*.png"))
     images = [image for image in images if image.parent.name != "3"]
     scores = np.mean([model.score(images)[1].unknown_score for model in models], 0)
     rejected = scores[[image.parent.name in "89" for image in images]] >= 0
-    assert joined[0].rules["own"].scores["unknown"] == pytest.approx(rejected.mean())
+    assert joined.rules["own"].scores["unknown"] == pytest.approx(rejected.mean())
 
 
-def test_a_result_of_another_format_is_refused(finished: tuple[Path, Path], tmp_path: Path) -> None:
-    values = json.loads(to_json(read_results(finished[1])[0]))
-    for change, said in (({"format": 0}, "format 0"), ({"extra": 1}, "not a result")):
+def test_what_is_no_result_is_refused(finished: Path, tmp_path: Path) -> None:
+    values = json.loads(to_json(read_results(finished)[0]))
+    changed = [json.dumps(values | change) for change in ({"format": 0}, {"extra": 1})]
+    for text in (*changed, "", "{}", "[1]", "nonsense", "null"):
         file = tmp_path / "results.jsonl"
-        file.write_text(json.dumps(values | change) + "\n")
-        with pytest.raises(UserError, match=said) as error:
+        file.write_text(text + "\n")
+        with pytest.raises(UserError, match=r"format 0|no result|not a result") as error:
             read_results(file)
         assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", "nonsense", "null"])
-def test_what_is_no_result_is_refused(tmp_path: Path, text: str) -> None:
-    file = tmp_path / "results.jsonl"
-    file.write_text(text + "\n")
-    with pytest.raises(UserError, match=r"no result|not a result"):
-        read_results(file)
-
-
-def test_the_progress_table_counts(finished: tuple[Path, Path]) -> None:
-    protocol, results = finished
+def test_the_progress_table_counts(protocol: Path, finished: Path) -> None:
     jobs = planned(
         Bench(
             str(protocol),
-            out=results,
+            out=finished,
             methods="source_only,san",
             seeds=3,
             option=("steps=8", "device=cpu"),
             oracle=True,
         )
     )
-    table = progress_table(jobs, ResultsFolder(results), seconds_left=150)
+    table = progress_table(jobs, ResultsFolder(finished), seconds_left=150)
     assert table.row_count == 2
     assert list(table.columns[1].cells) == ["2/3", "2/3"]
     assert table.caption == "8 done, 4 waiting, about 2 min left"
@@ -174,41 +177,45 @@ def test_a_failed_run_is_recorded_and_the_rest_goes_on(
     for file in (tmp_path / "data" / "dark" / "3").iterdir():
         file.write_bytes(b"no image")  # a class of one domain cannot be read
     out = tmp_path / "results"
-    args = arguments(protocol, out, "--seeds", "1", "--methods", "source_only", steps=2)
-    assert main(args) == 2
+    args = ("--seeds", "1", "--methods", "source_only", "--in-a-row", "2")
+    assert main(arguments(protocol, out, *args, "--at-once", "1", steps=2)) == 2
     assert "1 runs failed" in capsys.readouterr().err
     (failure,) = (out / "failed").iterdir()
     assert "No image of class 3" in json.loads(failure.read_text())["reason"]
     assert [r.source for r in read_results(out)] == ["light"]
 
 
-def test_a_killed_bench_goes_on_where_it_was(tmp_path: Path) -> None:
-    protocol = write_data(tmp_path)
+def test_a_killed_bench_goes_on_where_it_was(protocol: Path, tmp_path: Path) -> None:
     out, whole = tmp_path / "results", tmp_path / "whole"
-    args = ("--methods", "san", "--tasks", "dark-light")
-    steps = 100  # so that no run ends between its first checkpoint and the kill
-    with started([*UNIDA, *arguments(protocol, out, *args, steps=steps)]) as bench:
+    steps = 100  # so that the run does not end between its first checkpoint and the kill
+    one = ("--methods", "san", "--tasks", "dark-light", "--seeds", "1")
+    with started([*UNIDA, *arguments(protocol, out, *one, steps=steps)]) as bench:
         wait_for(lambda: len(list(out.glob("runs/*/state.pt"))) > 0, bench)
-        bench.kill()  # and its runs
+        bench.kill()  # and its run
     assert not list(out.glob("runs/*/result.jsonl"))
-    assert main(arguments(protocol, out, *args, steps=steps)) == 0
-    assert main(arguments(protocol, whole, *args, steps=steps)) == 0
-    for a, b in zip(read_results(out), read_results(whole), strict=True):
-        assert a.rules == b.rules
-        assert a.ranking == b.ranking
-    for log in out.glob("runs/*/metrics.jsonl"):
-        seen = [json.loads(line)["step"] for line in log.read_text().splitlines()]
-        assert seen == list(range(2, steps + 1, 2))
+    for place in (out, whole):  # both in processes with as many threads
+        assert main(arguments(protocol, place, *one, steps=steps)) == 0
+    (resumed,), (uninterrupted,) = read_results(out), read_results(whole)
+    assert resumed.rules == uninterrupted.rules
+    assert resumed.ranking == uninterrupted.ranking
+    (log,) = out.glob("runs/*/metrics.jsonl")
+    logged = [json.loads(line)["step"] for line in log.read_text().splitlines()]
+    assert logged == list(range(2, steps + 1, 2))
 
 
-def test_runs_in_a_row_are_the_same_runs(finished: tuple[Path, Path], tmp_path: Path) -> None:
-    protocol, alone = finished
-    row = ("--methods", "source_only", "--in-a-row", "4", "--oracle")
-    assert main(arguments(protocol, tmp_path / "results", *row)) == 0
-    found = read_results(tmp_path / "results")
-    same = [r for r in read_results(alone) if r.entry == "source_only"]
-    assert [r.rules for r in found] == [r.rules for r in same]
-    assert len(list((tmp_path / "results" / "logs").iterdir())) == 3  # rows of two, one and one
+def test_a_run_alone_in_a_process_is_the_same_run(
+    protocol: Path, finished: Path, tmp_path: Path
+) -> None:
+    one = ("--methods", "source_only", "--tasks", "dark-light", "--seeds", "1", "--oracle")
+    assert main(arguments(protocol, tmp_path / "results", *one)) == 0
+    (found,) = read_results(tmp_path / "results")
+    same = [
+        r
+        for r in read_results(finished)
+        if (r.entry, r.source, r.seed) == ("source_only", "dark", 0)
+    ]
+    assert [found.rules] == [r.rules for r in same]
+    assert len(list((finished / "logs").iterdir())) < N_JOBS  # a log per process
 
 
 def test_near_the_end_every_process_has_some_of_the_runs(
@@ -253,49 +260,37 @@ def test_a_later_seed_alone_is_the_same_run(tmp_path: Path) -> None:
     assert third == [job for job in three if job.seed == 2] != []
 
 
-def test_two_benches_share_a_folder(tmp_path: Path) -> None:
-    protocol = write_data(tmp_path)
+def test_two_benches_share_a_folder(protocol: Path, tmp_path: Path) -> None:
     out = tmp_path / "results"
-    args = arguments(protocol, out, "--methods", "source_only", "--at-once", "1", steps=4)
-    with started([*UNIDA, *args]) as one, started([*UNIDA, *args]) as two:
+    args = ("--methods", "source_only", "--at-once", "1", "--seeds", "1")
+    command = [*UNIDA, *arguments(protocol, out, *args, steps=4)]
+    with started(command) as one, started(command) as two:
         statuses = (one.ended(), two.ended())
         assert [file.read_text() for file in (out / "failed").iterdir()] == []  # it says why
         assert statuses == (0, 0)
-    assert len(read_results(out)) == len(list((out / "runs").iterdir())) == 4
+    assert len(read_results(out)) == len(list((out / "runs").iterdir())) == 2
     for log in out.glob("runs/*/metrics.jsonl"):  # none was trained twice
         assert [json.loads(x)["step"] for x in log.read_text().splitlines()] == [2, 4]
 
 
-def test_label_noise_and_fewer_unknown_classes_are_part_of_a_bench(tmp_path: Path) -> None:
-    protocol = write_data(tmp_path)
-    out = tmp_path / "results"
-    args = ("--methods", "source_only", "--tasks", "dark-light", "--seeds", "1")
-    more = ("--noise", "0,0.5", "--unknowns", "1")
-    assert main(arguments(protocol, out, *args, *more, steps=2)) == 0
-    found = {(r.label_noise, r.unknown_classes, r.images["unknown"]) for r in read_results(out)}
+def test_label_noise_and_fewer_unknown_classes_are_part_of_a_bench(
+    protocol: Path, tmp_path: Path
+) -> None:
+    job = {"methods": "source_only", "tasks": "dark-light", "seeds": 1}
+    results = run_here(protocol, tmp_path, steps=2, noise="0,0.5", unknowns="1", **job)
+    found = {(r.label_noise, r.unknown_classes, r.images["unknown"]) for r in results}
     assert found == {(0.0, 1, 8), (0.5, 1, 8)}
 
 
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        (["--noise", "1.5"], "noise"),
-        (["--noise", "much"], "noise"),
-        (["--unknowns", "some"], "unknowns"),
-        (["--seeds", "0"], "seeds"),
-        (["--first-seed", "-1"], "first_seed"),
-        (["--at-once", "0"], "at_once"),
-        (["--in-a-row", "0"], "in_a_row"),
-        (["--methods", ","], "methods"),
-        (["--setting", "upside-down"], "setting"),
-        (["--data", "nowhere"], "data"),
-    ],
-)
 def test_a_bad_argument_is_one_sentence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], said: str
+    protocol: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    protocol = write_data(tmp_path, each=1)
-    assert main(arguments(protocol, tmp_path / "results", *args)) == 2
-    err = capsys.readouterr().err.strip()
-    assert said in err
-    assert "\n" not in err
+    for name, value in (
+        ("noise", "1.5"), ("noise", "much"), ("unknowns", "some"), ("seeds", "0"),
+        ("first-seed", "-1"), ("at-once", "0"), ("in-a-row", "0"), ("methods", ","),
+        ("setting", "upside-down"), ("data", "nowhere"),
+    ):  # fmt: skip
+        assert main(arguments(protocol, tmp_path / "results", f"--{name}", value)) == 2
+        err = capsys.readouterr().err.strip()
+        assert name.replace("-", "_") in err
+        assert "\n" not in err

@@ -56,7 +56,7 @@ def kill(pid: int) -> bool:
 def test_a_killed_worker_costs_nothing(tmp_path: Path) -> None:
     protocol = write_data(tmp_path)
     out = tmp_path / "results"
-    more = ("--methods", "san", "--on", "ray")
+    more = ("--methods", "san", "--seeds", "1", "--on", "ray")
     steps = 80
     status: list[int] = []
     bench = threading.Thread(
@@ -74,7 +74,7 @@ def test_a_killed_worker_costs_nothing(tmp_path: Path) -> None:
     bench.join(timeout=600)
     assert status == [0]
     results = read_results(out)
-    assert len(results) == len({(r.entry, r.source, r.seed) for r in results}) == 4
+    assert len(results) == len({(r.entry, r.source, r.seed) for r in results}) == 2
     for log in out.glob("runs/*/metrics.jsonl"):
         done = [json.loads(line)["step"] for line in log.read_text().splitlines()]
         assert done == list(range(2, steps + 1, 2))  # no step is lost or repeated
