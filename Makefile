@@ -9,7 +9,7 @@ demo: .venv/demo.stamp
 
 # Every method on the demo's digits, both ways, three seeds: about an hour on two cores.
 methods-demo: .venv/demo.stamp
-	$(BIN)/unida bench digits --methods all,ablation,spa-ovanet --seeds 3 --at-once 2 --out runs/methods-demo
+	$(BIN)/unida bench digits --methods all,ablation,spa-ovanet --seeds 3 --workers 2 --out runs/methods-demo
 	cp runs/methods-demo/results.jsonl benchmarks/digits/
 	$(BIN)/unida table benchmarks/digits --full --format all --out benchmarks/digits
 

@@ -26,9 +26,9 @@ import machine
 import torch
 from accelerate import Accelerator
 
-from unida.config import RunConfig
 from unida.data.domain import Domain
 from unida.methods import METHODS, Method
+from unida.methods.presets import configure
 from unida.training.loop import Batches
 
 SGD = torch.optim.SGD
@@ -99,7 +99,7 @@ class EveryStep:
 def train(name: str, domains: tuple[Domain, Domain], steps: int, variant: Variant) -> EveryStep:
     """Trains the heads of a method for some steps."""
     source, target = domains
-    config = RunConfig(
+    config = configure(
         method=name,
         frozen=True,
         lr=1e-3,

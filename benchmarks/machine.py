@@ -5,7 +5,6 @@ the commit of the code), the settings, and a list of results.
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import platform
@@ -255,8 +254,15 @@ def drive(
 
 def sizes_of(source: Domain, target: Domain, config: RunConfig) -> Sizes:
     n_classes = len(source.samples.classes)
-    return Sizes(n_classes, len(source), len(target), config.batch, config.steps, config.frozen)
+    return Sizes(
+        n_classes,
+        len(source),
+        len(target),
+        config.optim.batch,
+        config.optim.steps,
+        config.model.frozen,
+    )
 
 
 def with_steps(config: RunConfig, steps: int) -> RunConfig:
-    return dataclasses.replace(config, steps=steps)
+    return config.replace(steps=steps)

@@ -209,7 +209,7 @@ def scoring(n: int, s: Setting) -> Work:
 def looking(n: int, s: Setting, most: int | None = None) -> Work:
     """The loop's look at embeddings: at all images, or at some of them."""
     domain = machine.made_up(features(n, s)[:, None], s.n_classes, s.device)
-    config = RunConfig(batch=s.batch)
+    config = RunConfig.from_flat(batch=s.batch)
     look = _Look(build("source_only", n, s).eval(), Batches(domain, domain, config))
     index = None if most is None else torch.randperm(n)[:most]
     return torch.no_grad()(lambda: look("target", index))

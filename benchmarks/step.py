@@ -30,8 +30,12 @@ from unida.models.backbones.base import Backbone
 from unida.training.loop import Batches
 from unida.utils.devices import pick_dtype
 
-MODES = ("eager", "captured", "compiled")
-"""How a step is launched; the bare one likewise. See `RunConfig.launch`."""
+MODES = {
+    "eager": {"cuda_graphs": "off"},
+    "captured": {"cuda_graphs": "on"},
+    "compiled": {"cuda_graphs": "on", "compile": True},
+}
+"""How a step is launched; the bare one likewise. See `ComputeConfig`."""
 
 PRECISIONS = ("fp32", "tf32", "bf16")
 ON_CPU = {
@@ -64,11 +68,11 @@ class Bare:
         memory = torch.channels_last if device.type == "cuda" else torch.contiguous_format
         self.net = copy.deepcopy(backbone.net).to(device, memory_format=memory).train()
         self.head = nn.Linear(backbone.out_features, N_CLASSES).to(device)
-        self.dtype, self.device = pick_dtype(config.precision, device), device
-        shape = (config.batch, 3, config.image_size, config.image_size)
+        self.dtype, self.device = pick_dtype(config.compute.precision, device), device
+        shape = (config.optim.batch, 3, config.data.image_size, config.data.image_size)
         batches = (torch.rand(shape, device=device) for _ in range(forwards))
         self.images = [images.to(memory_format=memory) for images in batches]
-        self.labels = torch.arange(config.batch, device=device) % N_CLASSES
+        self.labels = torch.arange(config.optim.batch, device=device) % N_CLASSES
         self.optimizer = torch.optim.SGD(
             [*self.net.parameters(), *self.head.parameters()],
             lr=1e-4,
@@ -142,17 +146,17 @@ def measure(
     source, target = domains
     device = source.device
     torch.manual_seed(0)
-    backbone = machine.build_backbone(config.backbone)
+    backbone = machine.build_backbone(config.model.backbone)
     sizes = machine.sizes_of(source, target, config)
     method = machine.build_method(name, (), backbone, sizes, device)
     forwards = len(method.source_views) + len(method.target_views)
     bare_step = Bare(backbone, forwards, config, device)
-    if config.launch != "eager":
-        bare_step.record(compiled=config.launch == "compiled")
+    if config.compute.cuda_graphs == "on":
+        bare_step.record(compiled=config.compute.compile)
     turns = TakingTurns(bare_step, args, device)
     machine.drive(method, Batches(source, target, config), config, device, turns)
     bare, full = statistics.median(turns.of_bare), statistics.median(turns.of_full)
-    images = forwards * config.batch
+    images = forwards * config.optim.batch
     return {
         "images_per_step": images,
         "bare_ms": 1000 * bare,
@@ -166,10 +170,10 @@ def measure(
 
 
 def run_config(
-    args: argparse.Namespace, method: str, batch: int, precision: Any, mode: Any
+    args: argparse.Namespace, method: str, batch: int, precision: Any, mode: str
 ) -> RunConfig:
     """A run long enough for all blocks; the step after them takes the last checkpoint."""
-    return RunConfig(
+    return RunConfig.from_flat(
         method=method,
         backbone=args.backbone,
         image_size=args.image_size,
@@ -179,7 +183,7 @@ def run_config(
         steps=args.warm_up + args.repeats * args.steps + 1,
         log_every=min(50, args.steps),
         checkpoint_every=10**9,
-        launch=mode,
+        **MODES[mode],
     )
 
 
@@ -205,7 +209,7 @@ def main(argv: list[str] | None = None) -> None:
     args = options().parse_args(argv)
     device = machine.by_device(args, ON_CPU, ON_CUDA)
     torch.backends.cudnn.benchmark = args.cudnn_benchmark
-    side = run_config(args, "san", 2, "fp32", "eager").pixel_size
+    side = run_config(args, "san", 2, "fp32", "eager").data.pixel_size
     domains = tuple(
         machine.made_up(machine.random_pixels(args.images, side, seed), N_CLASSES, device)
         for seed in (0, 1)

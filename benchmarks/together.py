@@ -16,12 +16,12 @@ from pathlib import Path
 
 from unida.bench.results import ALONE, Result, read_runs, write_results
 from unida.bench.scoring import load_images, true_names, under_rules
-from unida.config import load_config
 from unida.data.samples import read_labelled
 from unida.decision.ensemble import make_ensemble
 from unida.decision.inference import predict_images
 from unida.decision.rejection import fit_rules
 from unida.evaluation.evaluate import compare, defined, rank
+from unida.methods.presets import load_config
 from unida.model import load
 from unida.training.run_folder import RunFolder
 
@@ -31,8 +31,8 @@ def together(runs: list[RunFolder], results: list[Result]) -> Result:
     models, first = [load(run.path) for run in runs], results[0]
     method = make_ensemble([model.method for model in models], models[0].method.backbone).eval()
     config = load_config(runs[0].config)
-    target = load_images(config, read_labelled(config.target), method, method.target_views)
-    scored = predict_images(method, target.pixels, config.image_size, models[0].device)
+    target = load_images(config, read_labelled(config.data.target), method, method.target_views)
+    scored = predict_images(method, target.pixels, config.data.image_size, models[0].device)
     rules = fit_rules(scored.unknown_score)
     found = compare(scored, true_names(target.samples), first.known_classes, rules)
     ranking, classes = rank(found), (first.known_classes, first.shared_classes)

@@ -175,13 +175,13 @@ def load(mode: str, root: Path, config: RunConfig, device: torch.device) -> tupl
         "target": read_unlabelled(root / "target"),
     }
     if mode == FIXED:
-        pixels = machine.random_pixels(config.batch, config.pixel_size, 0).to(device)
+        pixels = machine.random_pixels(config.optim.batch, config.data.pixel_size, 0).to(device)
         source, target = (
             Domain(named, FixedPixels(len(named), pixels), device) for named in samples.values()
         )
         return source, target
     cache, _, place = mode.partition("-")
-    config = dataclasses.replace(config, cache=cache)
+    config = config.replace(cache=cache)
     with _left_on_host() if place == "host" else contextlib.nullcontext():
         domains = load_domains(config, device, samples, lambda name: lambda done, total: None)
     return domains["source"], domains["target"]
@@ -215,13 +215,13 @@ def start(mode: str, root: Path, config: RunConfig, device: torch.device) -> Sta
     source, target = load(mode, root, config, device)
     loaded = time.perf_counter() - begin
     torch.manual_seed(0)
-    backbone = machine.build_backbone(config.backbone)
+    backbone = machine.build_backbone(config.model.backbone)
     sizes = machine.sizes_of(source, target, config)
     method = machine.build_method(config.method, (), backbone, sizes, device)
     batches = Batches(source, target, config)
     pool = _Pool(batches._pool, device)
     batches._pool = pool  # type: ignore[assignment]
-    watch = Watch(config.steps, device)
+    watch = Watch(config.optim.steps, device)
     trained = time.perf_counter()
     machine.drive(method, batches, config, device, watch)
     return Start(
@@ -271,9 +271,7 @@ def measure(
     modes: list[str], rounds: int, root: Path, config: RunConfig, device: torch.device
 ) -> list[dict[str, Any]]:
     """A first start of every mode, then rounds in which the modes take turns."""
-    own = {
-        mode: dataclasses.replace(config, cache_dir=str(root / "cache" / mode)) for mode in modes
-    }
+    own = {mode: config.replace(cache_dir=str(root / "cache" / mode)) for mode in modes}
     first = {m: start(m, root, machine.with_steps(own[m], 1), device) for m in modes}
     later: dict[str, list[Start]] = {mode: [] for mode in modes}
     for _ in range(rounds):
@@ -320,7 +318,7 @@ def main(argv: list[str] | None = None) -> None:
         write_images(root, args.images, *args.jpeg)
         time.sleep(SETTLE)
         torch.zeros(1, device=device)  # a GPU's own start is not that of the data
-        config = RunConfig(
+        config = RunConfig.from_flat(
             method=args.method,
             backbone=args.backbone,
             image_size=args.image_size,
@@ -332,7 +330,7 @@ def main(argv: list[str] | None = None) -> None:
             checkpoint_every=10**9,
         )
         rows = measure(args.modes, args.rounds, root, config, device)
-    pixels = args.images * 3 * config.pixel_size**2 / 2**20
+    pixels = args.images * 3 * config.data.pixel_size**2 / 2**20
     compare(rows, pixels, args.memory_gb)
     machine.show(f"from {args.images} files to the first step", rows, ("mode", *STARTS))
     machine.show(

@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from unida.config import RunConfig
+from unida.methods.presets import configure
 from unida.protocols.digits import uci
 from unida.types import Prediction
 
@@ -34,7 +35,7 @@ class Task:
 
     def config(self, out: Path, **options: Any) -> RunConfig:
         values = QUICK | {"source": str(self.source), "target": str(self.target), "out": str(out)}
-        return RunConfig(**(values | options))
+        return configure(**(values | options))
 
     def arguments(self, out: Path, **options: Any) -> list[str]:
         """The same as arguments of `unida adapt`."""

@@ -2,14 +2,28 @@
 
 import dataclasses
 import json
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
 
-from unida.config import RunConfig, from_mapping, load_config, parse_settings, to_settings
+from unida.config import (
+    GROUP_OF,
+    GROUPS,
+    OPTION_NAMES,
+    RunConfig,
+    from_mapping,
+    parse_settings,
+    to_json,
+)
 from unida.errors import UserError
+from unida.methods import METHODS
+from unida.methods.presets import PRESETS, configure, load_config
+from unida.methods.san import SANConfig
+
+FIXTURES = sorted((Path(__file__).parent / "fixtures" / "format6").glob("*/config.json"))
 
 
 @dataclass(frozen=True)
@@ -31,9 +45,24 @@ class Every:
 
 def test_the_defaults_are_valid_and_frozen() -> None:
     config = RunConfig()
-    assert from_mapping(RunConfig, {}, "a run") == config
+    assert RunConfig.from_flat() == config
     with pytest.raises(dataclasses.FrozenInstanceError):
-        config.steps = 3  # type: ignore[misc]
+        config.optim.steps = 3  # type: ignore[misc]
+
+
+def test_every_option_has_one_group() -> None:
+    fields = [field.name for cls in GROUPS.values() for field in dataclasses.fields(cls)]
+    assert len(fields) == len(set(fields)) == len(GROUP_OF)
+    assert set(RunConfig().flat()) == set(OPTION_NAMES)
+
+
+def test_flat_options_go_to_their_groups_and_come_back() -> None:
+    config = RunConfig.from_flat(steps="7", flip="false", refine="knn", out=Path("o"))
+    assert (config.optim.steps, config.data.flip, config.output.out) == (7, False, "o")
+    assert config.decision.refine == "knn"
+    assert RunConfig.from_flat(**{k: v for k, v in config.flat().items() if v != {}}) == config
+    assert config.replace(steps=8).optim.steps == 8
+    assert config.optim.steps == 7
 
 
 BAD: list[tuple[str, Any, str]] = [
@@ -54,17 +83,19 @@ BAD: list[tuple[str, Any, str]] = [
     ("precision", "fp8", "auto, fp32, tf32, bf16"),
     ("batch_norm", "group", "auto, batch, stored"),
     ("cache", "ram", "auto, memory, disk, stream"),
+    ("cuda_graphs", "true", "auto, on, off"),
+    ("refine", "some", "auto, none, knn, prototypes,knn"),
 ]
 
 
-@pytest.mark.parametrize(("field", "value", "allowed"), BAD)
-def test_a_bad_value_is_named_with_what_is_allowed(field: str, value: Any, allowed: str) -> None:
-    sentence = f"{field} is {value!r}; allowed: {allowed}."
-    with pytest.raises(UserError) as direct:
-        RunConfig(**{field: value})
-    with pytest.raises(UserError) as mapped:
-        from_mapping(RunConfig, {field: value}, "a run")
-    assert str(direct.value) == str(mapped.value) == sentence
+def test_a_bad_value_is_named_with_what_is_allowed() -> None:
+    for field, value, allowed in BAD:
+        sentence = f"{field} is {value!r}; allowed: {allowed}."
+        with pytest.raises(UserError) as direct:
+            GROUPS[GROUP_OF[field]](**{field: value})
+        with pytest.raises(UserError) as mapped:
+            RunConfig.from_flat(**{field: value})
+        assert str(direct.value) == str(mapped.value) == sentence
 
 
 @pytest.mark.parametrize(
@@ -84,22 +115,31 @@ def test_a_value_of_the_wrong_type_is_named_with_the_type(
     field: str, value: Any, kind: str
 ) -> None:
     with pytest.raises(UserError) as caught:
-        from_mapping(RunConfig, {field: value}, "a run")
+        RunConfig.from_flat(**{field: value})
     assert str(caught.value) == f"{field} is {value!r}; allowed: a value of type {kind}."
 
 
 def test_the_edges_of_what_is_allowed_are_allowed() -> None:
     edge = {"steps": 1, "batch": 2, "image_size": 8, "log_every": 1, "checkpoint_every": 1}
     edge |= {"momentum": 0, "weight_decay": 0, "jitter": 0, "backbone_lr": 0}
-    config = from_mapping(RunConfig, edge, "a run")
-    assert {name: getattr(config, name) for name in edge} == edge
+    assert RunConfig.from_flat(**edge).flat().items() >= edge.items()
 
 
-def test_a_misspelt_key_is_an_error_that_lists_the_fields() -> None:
-    with pytest.raises(UserError, match=r"a setting of a run is 'stepz'; allowed: .*steps"):
-        from_mapping(RunConfig, {"stepz": 3}, "a run")
-    with pytest.raises(UserError, match="a setting of san is 'betta'; allowed: flag, count"):
-        parse_settings(Every, ("betta=1",), "san")
+def test_a_compiled_step_is_a_recorded_one() -> None:
+    assert RunConfig.from_flat(compile=True).compute.cuda_graphs == "auto"
+    with pytest.raises(UserError, match="cuda_graphs is 'off'"):
+        RunConfig.from_flat(compile=True, cuda_graphs="off")
+
+
+def test_a_misspelt_key_is_an_error_that_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"'stepz'.*'steps'"):
+        RunConfig.from_flat(stepz=3)
+    with pytest.raises(UserError, match=r"'colour'.*allowed: .*flag, count"):
+        parse_settings(Every, ("colour=1",), "it")
+    with pytest.raises(UserError, match=r"'betta'.*'beta'"):
+        configure("san", {"betta": 1})
+    with pytest.raises(UserError, match=r"'san-papre'.*'san-paper'"):
+        configure("san-papre")
 
 
 def test_a_config_without_fields_allows_nothing() -> None:
@@ -108,7 +148,7 @@ def test_a_config_without_fields_allows_nothing() -> None:
         pass
 
     assert parse_settings(Nothing, (), "source_only") == Nothing()
-    with pytest.raises(UserError, match="a setting of source_only is 'beta'; allowed: none"):
+    with pytest.raises(UserError, match=r"'beta'.*allowed: none"):
         parse_settings(Nothing, ("beta=1",), "source_only")
 
 
@@ -152,7 +192,7 @@ def test_text_is_parsed_to_the_fields_type(text: str, value: Any) -> None:
         ("kind=c", "kind is 'c'; allowed: a, b."),
         ("maybe_kind=c", "maybe_kind is 'c'; allowed: a, b."),
         ("rates=x", "rates is 'x'; allowed: a value of type float."),
-        ("flag", "a setting of it is 'flag'; allowed: KEY=VALUE."),
+        ("flag", "setting of it is 'flag'; allowed: KEY=VALUE."),
     ],
 )
 def test_bad_text_is_one_sentence(text: str, sentence: str) -> None:
@@ -169,54 +209,97 @@ def test_a_list_becomes_a_tuple_of_the_right_type() -> None:
         from_mapping(Every, {"names": 5}, "it")
 
 
-def test_paths_are_taken_as_text() -> None:
-    config = from_mapping(RunConfig, {"weights": Path("a/b.pt"), "out": Path("o")}, "a run")
-    assert (config.weights, config.out) == ("a/b.pt", "o")
+class TestConfigure:
+    def test_settings_are_typed_however_they_are_given(self) -> None:
+        assert configure().settings == SANConfig()
+        assert configure(settings=("beta=0.7", "lam=none")).settings == SANConfig(beta=0.7)
+        assert configure(settings={"beta": "0.7"}).settings == SANConfig(beta=0.7)
+
+    def test_every_preset_makes_a_run_and_what_is_given_beside_it_wins(self) -> None:
+        for name, preset in PRESETS.items():
+            config = configure(name)
+            assert config.method == preset.method
+            for key, value in preset.settings.items():
+                assert getattr(config.settings, key) == value
+            assert config.flat().items() >= dict(preset.options).items()
+        own = configure("ovanet-released", {"lam": 0.2}, backbone_lr=0.5)
+        assert (own.settings.lam, own.optim.backbone_lr) == (0.2, 0.5)
+        assert own.model.batch_norm == "batch"
+
+    def test_a_preset_is_no_method(self) -> None:
+        assert not METHODS.keys() & PRESETS.keys()
+
+    def test_renamed_options_are_understood_with_a_warning(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        with caplog.at_level(logging.WARNING, "unida"):
+            config = configure(members=3, launch="compiled")
+        assert (config.decision.ensemble, config.compute.compile) == (3, True)
+        assert len(caplog.records) == 2
+        assert configure(launch="eager").compute.cuda_graphs == "off"
+        with pytest.raises(UserError, match="launch is 'fast'; allowed: auto, eager"):
+            configure(launch="fast")
 
 
-def test_settings_survive_the_way_to_text_and_back() -> None:
-    values = {"rate": 0.1 + 0.2, "flag": False, "maybe_rate": None, "kind": "b", "count": 7}
-    texts = to_settings(values)
-    assert texts == ("count=7", "flag=False", "kind=b", "maybe_rate=None", f"rate={0.1 + 0.2!r}")
-    assert dataclasses.asdict(parse_settings(Every, texts, "it")).items() >= values.items()
-
-
-FULL = RunConfig(
-    source="s", target="t", out="o", settings=("beta=0.5", "scl=1"), weights="none", lr=1e-3,
-    backbone_lr=0.25, seed=-1, precision="bf16", flip=False, cache="disk", cache_dir="c",
+FULL = configure(
+    "san", {"beta": 0.3, "contrast": "none"}, source="s", target="t", out="o", weights="none",
+    lr=1e-3, backbone_lr=0.25, seed=-1, precision="bf16", flip=False, cache="disk", cache_dir="c",
+    ensemble=2, refine="prototypes,knn",
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("config", [RunConfig(), FULL])
-def test_a_config_survives_the_way_to_disk_and_back(tmp_path: Path, config: RunConfig) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"format": 1, "run": dataclasses.asdict(config)}))
-    assert load_config(path) == config
+class TestStored:
+    @pytest.mark.parametrize("config", [configure("source_only"), FULL])
+    def test_a_config_survives_the_way_to_disk_and_back(
+        self, tmp_path: Path, config: RunConfig
+    ) -> None:
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({"format": 2, "run": to_json(config)}))
+        assert load_config(path) == config
 
+    @pytest.mark.parametrize("path", FIXTURES, ids=lambda path: path.parent.name)
+    def test_the_format_before_is_read(self, path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        old, config = json.loads(path.read_text())["run"], load_config(path)
+        now = config.flat()
+        assert now["ensemble"] == old["members"]
+        same = old.keys() & now.keys() - {"settings"}
+        assert {name: now[name] for name in same} == {name: old[name] for name in same}
+        settings = dict(text.split("=") for text in old["settings"])
+        for name in settings.keys() & now["settings"].keys():
+            assert float(settings[name]) == now["settings"][name]
+        assert not caplog.records
 
-@pytest.mark.parametrize(
-    "content",
-    [b"", b"{", b"[]", b"3", b"{}", b'{"run": 3}', b'{"run": [1]}', b'{"run": null}', b"\xff\xfe"],
-)
-def test_a_broken_config_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "config.json"
-    path.write_bytes(content)
-    with pytest.raises(UserError, match=r"config\.json is not the config\.json of a run"):
-        load_config(path)
+    def test_a_run_from_before_there_was_a_hold_out_had_none(self, tmp_path: Path) -> None:
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({"run": {"method": "dance"}}))
+        config = load_config(path)
+        assert (config.data.holdout, config.decision.refine) == (0, "none")
 
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"{", b"[]", b"3", b"{}", b'{"run": 3}', b'{"run": [1]}', b'{"run": null}'],
+    )
+    def test_a_broken_file_is_one_sentence(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "config.json"
+        for text in (content, b"\xff\xfe" + content, b'{"format": 2, "run": {"data": 3}}'):
+            path.write_bytes(text)
+            with pytest.raises(UserError, match=r"config\.json is not the config\.json of a run"):
+                load_config(path)
 
-def test_a_missing_config_file_is_one_sentence(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is not the config\.json of a run"):
-        load_config(tmp_path / "config.json")
+    def test_a_missing_file_is_one_sentence(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"is not the config\.json of a run"):
+            load_config(tmp_path / "config.json")
 
-
-def test_a_config_file_with_a_foreign_field_names_file_and_field(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps({"run": {"epochs": 3}}))
-    with pytest.raises(UserError, match=r"a setting of .*config\.json is 'epochs'; allowed: "):
-        load_config(path)
+    def test_a_foreign_field_or_format_is_named_with_the_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "config.json"
+        path.write_text(json.dumps({"run": {"method": "san", "epochs": 3}}))
+        with pytest.raises(UserError, match=r"config\.json.*'epochs'"):
+            load_config(path)
+        path.write_text(json.dumps({"format": 9, "run": {}}))
+        with pytest.raises(UserError, match=r"config\.json is 9; allowed: 1 to 2"):
+            load_config(path)
 
 
 @pytest.mark.parametrize(("size", "pixels"), [(224, 256), (16, 18), (8, 9)])
-def test_cached_images_are_an_eighth_larger_than_what_is_seen(size: int, pixels: int) -> None:
-    assert RunConfig(image_size=size).pixel_size == pixels
+def test_cached_images_are_an_eighth_larger_than_the_input(size: int, pixels: int) -> None:
+    assert RunConfig.from_flat(image_size=size).data.pixel_size == pixels

@@ -18,7 +18,7 @@ bench() { # FOLDER STEPS ARGUMENT…
     shift 2
     ((left > 30)) || return 0
     timeout --signal=INT "$left" python -m unida bench office-home --data "$data" \
-        --out "$out/$folder" --at-once 1 --in-a-row 12 "$@" --option backbone=resnet50-v1 \
+        --out "$out/$folder" --workers 1 --runs-per-worker 12 "$@" --option backbone=resnet50-v1 \
         weights="$weights" steps="$steps" launch="${launch:-compiled}" checkpoint_every=5000 log_every=500 $more
 }
 

@@ -63,8 +63,8 @@ def conclude(
         config: of the run.
         concerns: about the images, said already.
     """
-    run, mapped = RunFolder(config.out), len(target) <= MOST_IMAGES
-    some = source.part(subsample(len(source), MOST_OF_SOURCE, config.seed, "atlas"))
+    run, mapped = RunFolder(config.output.out), len(target) <= MOST_IMAGES
+    some = source.part(subsample(len(source), MOST_OF_SOURCE, config.optim.seed, "atlas"))
     learned = _see(method, some, config, features=mapped)
     known, strange = _see(method, held_out, config), _see(method, target, config, features=mapped)
     calibration = calibrate(known.scored.probs, known.labels)
@@ -91,7 +91,7 @@ def say_concerns(concerns: list[Diagnostic]) -> None:
 def _see(method: Method, domain: Domain, config: RunConfig, features: bool = False) -> ScoredDomain:
     """Looks at all images of a domain; there may be none."""
     if len(domain):
-        size, where = config.image_size, domain.device
+        size, where = config.data.image_size, domain.device
         return ScoredDomain(
             domain, predict_images(method, domain.pixels, size, where, features=features)
         )
@@ -115,10 +115,10 @@ def _model(
         method=method,
         method_name=config.method,
         classes=known.domain.samples.classes,
-        image_size=config.image_size,
-        pixel_size=config.pixel_size,
-        rules=rules | {config.reject: pick_rule(rules, config.reject, held_out)},
-        reject=config.reject,
+        image_size=config.data.image_size,
+        pixel_size=config.data.pixel_size,
+        rules=rules | {config.decision.reject: pick_rule(rules, config.decision.reject, held_out)},
+        reject=config.decision.reject,
         device=strange.domain.device,
         temperature=calibration.temperature,
         known=held_out,

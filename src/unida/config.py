@@ -1,135 +1,93 @@
-"""What a run is made of: frozen, typed, and a misspelt key is an error."""
+"""The configuration of a run: frozen, typed, in groups; a misspelt name is an error.
+
+Command-line options and Python's keyword arguments are flat: `RunConfig.from_flat(steps=100)` puts
+each into its group. `unida.methods.presets.configure` adds presets and a method's settings.
+"""
 
 import dataclasses
-import json
+import logging
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-import tyro
-
-from unida.errors import UserError, require
+from unida.errors import require, require_known
 
 C = TypeVar("C")
 
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 CacheMode = Literal["auto", "memory", "disk", "stream"]
-Launch = Literal["auto", "eager", "captured", "compiled"]
 BatchNorm = Literal["auto", "batch", "stored"]
-_CHOICES = {"precision": Precision, "launch": Launch, "cache": CacheMode, "batch_norm": BatchNorm}
+Switch = Literal["auto", "on", "off"]
+Refine = Literal["auto", "none", "knn", "prototypes,knn"]
 
-WHERE_NOT_WHAT = frozenset(
-    {"source", "target", "out", "device", "launch", "cache", "cache_dir", "memory_gb", "log_every"}
-    | {"report"}
+FORMAT = 2
+"""Of config.json. 1: all options in one flat mapping, settings as texts."""
+
+ENVIRONMENT = frozenset(
+    {"source", "target", "out", "device", "cuda_graphs", "compile", "cache", "cache_dir"}
+    | {"memory_gb", "log_every", "report"}
 )
-"""Fields of `RunConfig` that have no say in a result: they say where things lie and happen."""
+"""Options that do not change a result: where things lie and run."""
+
+logger = logging.getLogger("unida")
+
+
+class _Checked:
+    """Checks that every `Literal` field has one of its values."""
+
+    def __post_init__(self) -> None:
+        for name, hint in typing.get_type_hints(type(self)).items():
+            if typing.get_origin(hint) is Literal:
+                value, allowed = getattr(self, name), typing.get_args(hint)
+                require(value in allowed, name, value, ", ".join(allowed))
+
+    def _at_least(self, least: int, *names: str) -> None:
+        for name in names:
+            require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
+
+    def _finite(self, *names: str, positive: bool = False) -> None:
+        for name in names:
+            value = getattr(self, name)
+            ok = value is None or ((value > 0 if positive else value >= 0) and value < math.inf)
+            require(ok, name, value, "more than 0" if positive else "0 or more")
 
 
 @dataclass(frozen=True)
-class RunConfig:
-    """Adapts a classifier from labelled source images to unlabelled target images."""
+class DataConfig(_Checked):
+    """Images: where they are, how they are decoded, kept and augmented."""
 
     source: str = ""
-    """Labelled images: a folder with one sub-folder a class, a list file ('path label') or a CSV
+    """Labelled images: a folder with one sub-folder per class, a list file ('path label') or a CSV
     with columns path and label."""
     target: str = ""
-    """Unlabelled images: any folder tree, list file or CSV. Labels, if any, are not looked at."""
-    out: str = ""
-    """Folder of the run; new or empty, or with --resume one that holds the run to go on with."""
-    method: str = "san"
-    """Which method; `unida methods` lists them."""
-    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
-    """Settings of the method, as in --set beta=0.5 lam=0.3."""
-    backbone: str = "resnet50"
-    """small_cnn, resnet18/34/50/101/152 (add -v1 for the 2015 stride layout), hf:DIRECTORY-OR-ID
-    or timm:NAME."""
-    weights: str | None = None
-    """Backbone weights: a safetensors or torch file, or 'none' to start from scratch. By default
-    the published ImageNet weights from the Hugging Face hub (small_cnn: none)."""
+    """Unlabelled images: any folder tree, list file or CSV. Labels, if any, are not used."""
     image_size: int = 224
-    """Side of the square the network sees, in pixels."""
-    steps: int = 2000
-    """Optimiser steps."""
-    batch: int = 36
-    """Images a step and domain, shared by all processes."""
-    lr: float = 0.01
-    """Learning rate of the heads at the first step; it decays by the inverse rule."""
-    backbone_lr: float | None = None
-    """Learning rate of the backbone as a factor of lr: by default 0.03 with weights, 1
-    without."""
-    frozen: bool = False
-    """Leave the backbone as it is: embed every image once and train the heads on that. For
-    machines without a GPU, and for backbones that are better left alone."""
-    frozen_views: int = 0
-    """With --frozen: augmented views kept of each image, beside the plain one."""
-    batch_norm: BatchNorm = "auto"
-    """Statistics of the backbone's batch norm in training: those of the batch, one domain at a
-    time, or those stored with its weights, which then stay as they are; auto is stored wherever
-    there are weights."""
-    momentum: float = 0.9
-    """Nesterov momentum."""
-    weight_decay: float = 5e-4
-    """L2 penalty on all weights."""
-    seed: int = 0
-    """Everything random follows from it."""
-    members: int = 1
-    """Models that are trained, each from a seed of its own, and judge together: three are a little
-    better than one, at three times the price (of the heads alone, with --frozen)."""
-    precision: Precision = "auto"
-    """Arithmetic of the backbone; auto is bf16 on a GPU that has it and fp32 elsewhere. Heads and
-    losses are always in float32."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N or mps."""
-    launch: Launch = "auto"
-    """How a step reaches a GPU: kernel by kernel (eager), recorded once and launched as one
-    (captured), or recorded after the backbone was compiled, which takes a minute at the start and
-    pays in long runs. auto is captured where the method allows it."""
-    reject: str = "mixture"
-    """How 'unknown' is decided in predictions.csv: own, mixture, source[:SHARE] or
-    threshold:VALUE; `unida methods` says what they do. `unida predict --reject` may change it."""
-    holdout: float = 0.1
-    """Share of each class's source images kept out of training, to calibrate confidence on.
-    Classes with fewer than 20 images keep all theirs; 0 keeps none out."""
+    """Side of the network's square input, in pixels."""
     flip: bool = True
     """Mirror training images at random. Turn off where left and right differ in meaning."""
     jitter: float = 1.0
-    """Strength of the colour changes where a method uses them; 0 is none."""
+    """Strength of colour jitter where a method uses it; 0 is none."""
+    holdout: float = 0.1
+    """Share of each class's source images kept out of training, to calibrate confidence on.
+    Classes with fewer than 20 images keep all theirs; 0 keeps none out."""
     cache: CacheMode = "auto"
     """Where decoded pixels are kept: in memory, in a memory-mapped file, or nowhere (decoded anew
     for every batch); auto takes the first that fits."""
     memory_gb: float = 4.0
-    """Pixels kept in memory at the most, in GiB."""
+    """Most pixels kept in memory, in GiB."""
     cache_dir: str | None = None
-    """Folder of decoded pixels and embeddings, for the next run too; by default unida under the
-    user's cache folder. It may be deleted; what no run used for a month goes by itself."""
-    log_every: int = 50
-    """Steps between two lines of metrics.jsonl."""
-    checkpoint_every: int = 500
-    """Steps between two checkpoints."""
-    report: bool = True
-    """Write report.html, the run as a page, at the end; `unida report` makes it later."""
+    """Folder of decoded pixels and embeddings, for later runs too; by default unida under the
+    user's cache folder. It may be deleted; what no run used for a month is removed."""
 
     def __post_init__(self) -> None:
-        for name, least in (("steps", 1), ("batch", 2), ("image_size", 8), ("log_every", 1)):
-            require(getattr(self, name) >= least, name, getattr(self, name), f"{least} or more")
-        require(1 <= self.members <= 100, "members", self.members, "from 1 to 100")
-        require(self.frozen_views >= 0, "frozen_views", self.frozen_views, "0 or more")
-        require(self.checkpoint_every >= 1, "checkpoint_every", self.checkpoint_every, "1 or more")
-        for name in ("lr", "memory_gb"):
-            value = getattr(self, name)
-            require(0 < value < math.inf, name, value, "more than 0")
-        for name in ("weight_decay", "jitter", "backbone_lr"):
-            value = getattr(self, name)
-            require(value is None or 0 <= value < math.inf, name, value, "0 or more")
+        super().__post_init__()
+        self._at_least(8, "image_size")
+        self._finite("jitter")
+        self._finite("memory_gb", positive=True)
         require(0 <= self.holdout <= 0.5, "holdout", self.holdout, "from 0 to 0.5")
-        require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
-        for name, choice in _CHOICES.items():
-            value, allowed = getattr(self, name), typing.get_args(choice)
-            require(value in allowed, name, value, ", ".join(allowed))
 
     @property
     def pixel_size(self) -> int:
@@ -137,59 +95,278 @@ class RunConfig:
         return round(self.image_size * 8 / 7)
 
 
-def to_arguments(config: RunConfig) -> list[str]:
-    """Of the `unida adapt` that makes this run again: whatever is not as by default."""
-    words = []
-    for field in dataclasses.fields(RunConfig):
-        value = getattr(config, field.name)
-        flag = "set" if field.name == "settings" else field.name.replace("_", "-")
-        if value == field.default:
-            continue
-        if isinstance(value, bool):
-            words.append(f"--{flag}" if value else f"--no-{flag}")
+@dataclass(frozen=True)
+class ModelConfig(_Checked):
+    """The backbone and how it is trained."""
+
+    backbone: str = "resnet50"
+    """small_cnn, resnet18/34/50/101/152 (add -v1 for the 2015 stride layout), hf:DIRECTORY-OR-ID
+    or timm:NAME."""
+    weights: str | None = None
+    """Backbone weights: a safetensors or torch file, or 'none' to start from scratch. By default
+    the published ImageNet weights from the Hugging Face hub (small_cnn: none)."""
+    frozen: bool = False
+    """Keep the backbone fixed: embed every image once and train the heads on the embeddings. For
+    machines without a GPU, and for backbones that are better left unchanged."""
+    frozen_views: int = 0
+    """With --frozen: augmented views embedded per image, besides the plain one."""
+    batch_norm: BatchNorm = "auto"
+    """Statistics of the backbone's batch norm in training: those of the batch, one domain at a
+    time, or those stored with its weights, which then stay fixed; auto is stored wherever there
+    are weights."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least(0, "frozen_views")
+
+
+@dataclass(frozen=True)
+class OptimConfig(_Checked):
+    """The optimiser, the batches and the seed."""
+
+    steps: int = 2000
+    """Optimiser steps."""
+    batch: int = 36
+    """Images per step and domain, over all processes."""
+    lr: float = 0.01
+    """Learning rate of the heads at the first step; it decays by the inverse rule."""
+    backbone_lr: float | None = None
+    """Learning rate of the backbone as a factor of lr; by default 0.03 with weights, 1 without."""
+    momentum: float = 0.9
+    """Nesterov momentum."""
+    weight_decay: float = 5e-4
+    """L2 penalty on all weights."""
+    seed: int = 0
+    """Seed of every random number."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least(1, "steps")
+        self._at_least(2, "batch")
+        self._finite("lr", positive=True)
+        self._finite("weight_decay", "backbone_lr")
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
+
+
+@dataclass(frozen=True)
+class ComputeConfig(_Checked):
+    """The device and how a step runs on it."""
+
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+    precision: Precision = "auto"
+    """Arithmetic of the backbone; auto is bf16 on a GPU that has it and fp32 elsewhere. Heads and
+    losses are always in float32."""
+    cuda_graphs: Switch = "auto"
+    """Record a step once as a CUDA graph and launch it as one; off launches kernel by kernel. auto
+    is on wherever the method and the device allow it."""
+    compile: bool = False
+    """Compile the backbone before the step is recorded: takes a minute at the start and pays in
+    long runs. Needs --cuda-graphs on or auto."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ok = not (self.compile and self.cuda_graphs == "off")
+        require(ok, "cuda_graphs", self.cuda_graphs, "auto or on, with --compile")
+
+
+@dataclass(frozen=True)
+class DecisionConfig(_Checked):
+    """From a method's outputs to labels."""
+
+    refine: Refine = "auto"
+    """Refinement of the outputs on the target, after training: none, k-NN smoothing of scores and
+    probabilities (knn), or target prototypes and k-NN smoothing (prototypes,knn)."""
+    reject: str = "mixture"
+    """How 'unknown' is decided in predictions.csv: own, mixture, source[:SHARE] or
+    threshold:VALUE; `unida methods` describes them. `unida predict --reject` may change it."""
+    ensemble: int = 1
+    """Models to train, each from its own seed, whose outputs are averaged: three are a little
+    better than one, at three times the cost (of the heads alone, with --frozen)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(1 <= self.ensemble <= 100, "ensemble", self.ensemble, "from 1 to 100")
+
+
+@dataclass(frozen=True)
+class OutputConfig(_Checked):
+    """What a run writes."""
+
+    out: str = ""
+    """Folder of the run; new or empty, or with --resume one that holds an unfinished run."""
+    log_every: int = 50
+    """Steps between two lines of metrics.jsonl."""
+    checkpoint_every: int = 500
+    """Steps between two checkpoints."""
+    report: bool = True
+    """Write report.html, the run as a page, at the end; `unida report` writes it later."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._at_least(1, "log_every", "checkpoint_every")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """The configuration of a run.
+
+    Attributes:
+        method: key of `unida.methods.METHODS`.
+        settings: frozen config dataclass of the method; None for its defaults.
+        data, model, optim, compute, decision, output: options, by owner.
+    """
+
+    method: str = "san"
+    settings: Any = None
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    optim: OptimConfig = OptimConfig()
+    compute: ComputeConfig = ComputeConfig()
+    decision: DecisionConfig = DecisionConfig()
+    output: OutputConfig = OutputConfig()
+
+    @classmethod
+    def from_flat(cls, **options: Any) -> Self:
+        """Make a config from flat options: `RunConfig.from_flat(steps=100, flip=False)`."""
+        return cls().replace(**options)
+
+    def replace(self, **options: Any) -> Self:
+        """Return a copy with some options, named flat, set; text is parsed to the option's type."""
+        changes: dict[str, Any] = {}
+        for name, value in current_options(options).items():
+            if name in ("method", "settings"):
+                changes[name] = value
+                continue
+            require_known(name, OPTION_NAMES, "option")
+            changes.setdefault(GROUP_OF[name], {})[name] = value
+        for group, cls in GROUPS.items():
+            if group in changes:
+                typed = parse_fields(cls, changes[group], "option")
+                changes[group] = dataclasses.replace(getattr(self, group), **typed)
+        return dataclasses.replace(self, **changes)
+
+    def flat(self) -> dict[str, Any]:
+        """Return all options by flat name, and the method and its settings as a mapping."""
+        settings = {} if self.settings is None else dataclasses.asdict(self.settings)
+        groups = (dataclasses.asdict(getattr(self, group)) for group in GROUPS)
+        options = {name: value for group in groups for name, value in group.items()}
+        return {"method": self.method, "settings": settings, **options}
+
+
+GROUPS: dict[str, type] = {
+    "data": DataConfig,
+    "model": ModelConfig,
+    "optim": OptimConfig,
+    "compute": ComputeConfig,
+    "decision": DecisionConfig,
+    "output": OutputConfig,
+}
+GROUP_OF = {f.name: group for group, cls in GROUPS.items() for f in dataclasses.fields(cls)}
+OPTION_NAMES = ("method", "settings", *GROUP_OF)
+
+RENAMED: dict[str, str | dict[str, dict[str, Any]]] = {
+    "members": "ensemble",
+    "launch": {
+        "auto": {},
+        "eager": {"cuda_graphs": "off"},
+        "captured": {"cuda_graphs": "on"},
+        "compiled": {"compile": True},
+    },
+    "at_once": "workers",  # of `unida bench`, as the next
+    "in_a_row": "runs_per_worker",
+}
+"""Options of the last release and their names now, or what each value is now."""
+
+
+def current_options(options: Mapping[str, Any], warn: bool = True) -> dict[str, Any]:
+    """Return options by today's names; a renamed one is understood for one release.
+
+    Args:
+        options: by flat name.
+        warn: whether to log a warning; a stored run is read without.
+    """
+    current: dict[str, Any] = {}
+    for name, value in options.items():
+        now = RENAMED.get(name)
+        if now is None:
+            new = {name: value}
+        elif isinstance(now, str):
+            new = {now: value}
         else:
-            words += [f"--{flag}", *map(str, value if isinstance(value, tuple) else (value,))]
+            require(value in now, name, value, ", ".join(now))
+            new = now[value]
+        if now is not None and warn:
+            text = " ".join(f"{key}={v}" for key, v in new.items()) or "nothing"
+            logger.warning("Option %s=%s is deprecated: use %s.", name, value, text)
+        current |= new
+    return current
+
+
+def to_json(config: RunConfig) -> dict[str, Any]:
+    """Return the nested mapping that config.json holds."""
+    settings = config.flat()["settings"]
+    groups = {group: dataclasses.asdict(getattr(config, group)) for group in GROUPS}
+    return {"method": config.method, "settings": settings, **groups}
+
+
+def to_arguments(config: RunConfig) -> list[str]:
+    """Return the arguments of the `unida adapt` that makes this run: all but the defaults."""
+    words = []
+    default = RunConfig().flat()
+    for name, value in config.flat().items():
+        flag = "--" + name.replace("_", "-")
+        if name == "settings":
+            usual = dataclasses.asdict(type(config.settings)()) if value else {}
+            pairs = [f"{k}={v}" for k, v in value.items() if v != usual[k]]
+            words += ["--set", *pairs] if pairs else []
+        elif value == default[name]:
+            continue
+        elif isinstance(value, bool):
+            words.append(flag if value else f"--no-{flag[2:]}")
+        else:
+            words += [flag, str(value)]
     return words
 
 
 def from_mapping(cls: type[C], values: Mapping[str, Any], where: str) -> C:
-    """Builds a config from plain values; text is parsed to the field's type.
+    """Make a dataclass from plain values; text is parsed to the field's type.
 
     Args:
         cls: a dataclass.
         values: field name to value; a name that is no field is an error.
-        where: what the values belong to, for the error sentence.
+        where: what the values belong to, for the error.
     """
+    return cls(**parse_fields(cls, values, f"setting of {where}"))
+
+
+def parse_settings(cls: type[C], pairs: Iterable[str], where: str) -> C:
+    """Make a dataclass from `key=value` texts."""
+    return from_mapping(cls, split_pairs(pairs, f"setting of {where}"), where)
+
+
+def parse_fields(cls: type, values: Mapping[str, Any], what: str) -> dict[str, Any]:
+    """Return the values in the types of a dataclass's fields."""
     hints = typing.get_type_hints(cls)
-    fields = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    fields = [field.name for field in dataclasses.fields(cls)]
     for name in values:
-        require(name in fields, f"a setting of {where}", name, ", ".join(fields) or "none")
-    return cls(**{name: _typed(name, value, hints[name]) for name, value in values.items()})
+        require_known(name, fields, what)
+    return {name: _typed(name, value, hints[name]) for name, value in values.items()}
 
 
-def parse_settings(cls: type[C], settings: tuple[str, ...], where: str) -> C:
-    """Builds a config from `key=value` texts."""
-    return from_mapping(cls, split_pairs(settings, where), where)
-
-
-def split_pairs(settings: tuple[str, ...], where: str) -> dict[str, str]:
-    """Key to value of `key=value` texts; each key may come once."""
+def split_pairs(pairs: Iterable[str], what: str) -> dict[str, str]:
+    """Return key to value of `key=value` texts; each key may come once."""
     values: dict[str, str] = {}
-    for text in settings:
+    for text in pairs:
         key, sign, value = text.partition("=")
-        require(sign == "=", f"a setting of {where}", text, "KEY=VALUE")
-        require(key.strip() not in values, f"a setting of {where}", text, "each key once")
+        require(sign == "=", what, text, "KEY=VALUE")
+        require(key.strip() not in values, what, text, "each key once")
         values[key.strip()] = value.strip()
     return values
 
 
-def to_settings(values: Mapping[str, object]) -> tuple[str, ...]:
-    """The `key=value` texts of a mapping, in order of key."""
-    return tuple(f"{key}={values[key]}" for key in sorted(values))
-
-
 def _typed(name: str, value: Any, hint: Any) -> Any:
-    """`value` as the type `hint` asks for; Literal, optional and plain scalar types are known."""
+    """Return `value` as the type `hint`: Literal, optional, tuple or a plain scalar type."""
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _typed(name, value, args[0])
@@ -216,13 +393,3 @@ def _typed(name: str, value: Any, hint: Any) -> Any:
     whole = hint is not int or isinstance(value, str) or typed == value  # 2.5 steps are no steps
     require(typed is not None and whole, name, value, f"a value of type {hint.__name__}")
     return typed
-
-
-def load_config(path: Path) -> RunConfig:
-    """Reads the `config.json` of a run."""
-    try:
-        # A run from before there was `holdout` was trained on all images.
-        values = {"holdout": 0.0} | dict(json.loads(path.read_text())["run"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path} is not the config.json of a run ({error!r}).") from None
-    return from_mapping(RunConfig, values, str(path))

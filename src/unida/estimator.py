@@ -21,7 +21,7 @@ from sklearn.utils.validation import (
 )
 from torch import Tensor
 
-from unida.config import RunConfig, from_mapping, to_settings
+from unida.config import RunConfig
 from unida.data.holdout import hold_out
 from unida.data.in_memory import (
     InMemory,
@@ -35,6 +35,7 @@ from unida.data.in_memory import (
 from unida.data.samples import Samples, read_source, read_unlabelled
 from unida.decision.calibration import tempered
 from unida.errors import UserError, require
+from unida.methods.presets import configure
 from unida.model import Model
 from unida.models.backbones.base import Backbone, precomputed_features
 from unida.pipeline import adapt_domains, check_names, make_backbone
@@ -217,15 +218,14 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.unknown_label_ = (lowest - 1 if -1 in classes else -1) if numeric else UNKNOWN
 
     def _config(self, source: Any, target: Any, out: Path) -> RunConfig:
-        values = {name: getattr(self, name) for name in _SHARED}
+        values: dict[str, Any] = {name: getattr(self, name) for name in _SHARED}
         values |= {"seed": self._seed(), "out": str(out)}
-        more = {"report": self.out is not None} | dict(self.options or {})
+        more: dict[str, Any] = {"report": self.out is not None} | dict(self.options or {})
         places = {"source": source, "target": source if target is None else target}
         values |= {k: os.path.abspath(v) for k, v in places.items() if kind_of(v) == "place"}
         for name in more:
             require(name not in (*values, "settings"), "options", name, "what is no parameter")
-        config = from_mapping(RunConfig, values | more, "a run")
-        config = replace(config, settings=to_settings(self.settings or {}))
+        config = configure(settings=self.settings, **values, **more)
         check_names(config)
         return config
 
@@ -263,19 +263,19 @@ def _embeddings_of(handed: dict[str, InMemory]) -> Backbone | None:
 
 def _train(config: RunConfig, handed: dict[str, InMemory], given: Backbone | None) -> Model:
     """Loads both domains and adapts."""
-    device = pick_device(config.device)
+    device = pick_device(config.compute.device)
     distributed.setup(device)
     if distributed.is_main_process():
-        RunFolder(config.out).refuse_if_taken(config, resume=False)
+        RunFolder(config.output.out).refuse_if_taken(config, resume=False)
     if given:
-        config = replace(config, frozen=True)
+        config = config.replace(frozen=True)
     backbone = given or make_backbone(config)
     with display() as progress, distributed.main_process_first():
         domains = load_in_memory(config, device, handed, progress.decoding)
     source, target = domains["source"], domains["target"]
-    learned, _ = hold_out(source.samples, config.holdout, config.seed)
-    config = replace(config, batch=max(2, min(config.batch, len(learned), len(target))))
+    learned, _ = hold_out(source.samples, config.data.holdout, config.optim.seed)
+    config = config.replace(batch=max(2, min(config.optim.batch, len(learned), len(target))))
     model = adapt_domains(config, source, target, backbone)
-    if config.report:
-        report_if_possible(RunFolder(config.out))
+    if config.output.report:
+        report_if_possible(RunFolder(config.output.out))
     return model

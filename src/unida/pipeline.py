@@ -1,6 +1,5 @@
 """The main job: two sets of images in, a trained model and a verdict on every target image out."""
 
-import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 
 from unida.conclusion import conclude, say_concerns
-from unida.config import RunConfig, from_mapping, parse_settings, to_settings
+from unida.config import RunConfig
 from unida.data.domain import Domain, load_domains
 from unida.data.duplicates import duplicate_share
 from unida.data.embeddings import embed
@@ -18,15 +17,16 @@ from unida.data.holdout import hold_out
 from unida.data.samples import Samples, read_source, read_unlabelled
 from unida.decision.ensemble import backbones, check_ensemble, make_ensemble
 from unida.decision.rejection import check_rule
-from unida.errors import UserError, require, shorten
+from unida.errors import UserError, require, require_known, shorten
 from unida.evaluation.diagnostics import Data, Diagnostic, count_images, diagnose
 from unida.methods import METHODS, Method
+from unida.methods.presets import configure
 from unida.model import Model, load
 from unida.models.backbones import build_backbone
 from unida.models.backbones.base import Backbone
 from unida.models.weights import FROM_SCRATCH
 from unida.report.build import report_if_possible
-from unida.training.loop import Batches, CheckpointCallback, train
+from unida.training.loop import Batches, CheckpointCallback, resolve_run, train
 from unida.training.run_folder import RunFolder
 from unida.types import Sizes
 from unida.utils import distributed
@@ -34,14 +34,13 @@ from unida.utils.console import display, say
 from unida.utils.devices import pick_device
 from unida.utils.rng import derive_seed
 
-_PLACES = ("source", "target", "out")
-
 
 def adapt(
     source: str | Path,
     target: str | Path,
     out: str | Path,
     *,
+    method: str = "san",
     resume: bool = False,
     settings: Mapping[str, object] | None = None,
     **options: Any,
@@ -52,18 +51,16 @@ def adapt(
         source: folder with one sub-folder a class, list file or CSV.
         target: any folder of images, list file or CSV; labels are not looked at.
         out: folder of the run.
+        method: a method or a preset; `unida methods` lists them.
         resume: go on with the unfinished run in `out`.
         settings: of the method, such as `{"beta": 0.5}`.
-        **options: any other field of `RunConfig`: `method`, `backbone`, `steps`, `batch`, …
+        **options: of the run, named flat: `backbone`, `steps`, `batch`, … (`RunConfig`).
 
     Returns:
         The trained model, ready to predict.
     """
-    values = {"source": str(source), "target": str(target), "out": str(out), **options}
-    config = from_mapping(RunConfig, values, "a run")
-    return run_adaptation(
-        dataclasses.replace(config, settings=to_settings(settings or {})), resume=resume
-    )
+    places = {"source": str(source), "target": str(target), "out": str(out)}
+    return run_adaptation(configure(method, settings, **places, **options), resume=resume)
 
 
 def run_adaptation(
@@ -71,20 +68,23 @@ def run_adaptation(
 ) -> Model:
     """The same for a complete configuration; `watch` sees the method at every checkpoint."""
     config = checked(config)
-    run = RunFolder(config.out)
+    run = RunFolder(config.output.out)
     if resume and run.done.exists():
         say(f"{run.path} is finished already.")
-        return load(run.path, config.device)
-    device = pick_device(config.device)
+        return load(run.path, config.compute.device)
+    device = pick_device(config.compute.device)
     distributed.setup(device)
     if distributed.is_main_process():
         run.refuse_if_taken(config, resume)
-    samples = {"source": read_source(config.source), "target": read_unlabelled(config.target)}
+    samples = {
+        "source": read_source(config.data.source),
+        "target": read_unlabelled(config.data.target),
+    }
     backbone = make_backbone(config)  # before the images: a missing file is found at once
     with display() as progress, distributed.main_process_first():
         domains = load_domains(config, device, samples, progress.decoding)
     model = adapt_domains(config, domains["source"], domains["target"], backbone, watch)
-    if config.report:
+    if config.output.report:
         report_if_possible(run)
     return model
 
@@ -105,36 +105,40 @@ def adapt_domains(
         backbone: with the weights to start from; one of `given_features` goes with embeddings.
         watch: sees the method at every checkpoint.
     """
-    run, device = RunFolder(config.out), source.device
-    watchable = watch is None or config.members == 1
-    require(watchable, "members", config.members, "1 where every checkpoint is scored")
+    run, device = RunFolder(config.output.out), source.device
+    watchable = watch is None or config.decision.ensemble == 1
+    require(watchable, "ensemble", config.decision.ensemble, "1 where every checkpoint is scored")
     skipped = [*source.samples.skipped, *target.samples.skipped]
     _check_classes(source.samples)
-    kept, held = hold_out(source.samples, config.holdout, config.seed)
+    kept, held = hold_out(source.samples, config.data.holdout, config.optim.seed)
     members = _build_members(config, backbone, source.part(kept), target)
     method = members[0]
     with display() as progress:
-        if config.frozen and not backbone.is_precomputed:
+        if config.model.frozen and not backbone.is_precomputed:
             with distributed.main_process_first():
                 said = progress.embedding
                 source = embed(source, backbone, method.source_views, config, said("source"))
                 target = embed(target, backbone, method.target_views, config, said("target"))
         learned, held_out = source.part(kept), source.part(held)
-        numbers = range(config.members)
+        numbers = range(config.decision.ensemble)
         batches = [Batches(learned, target, _of_member(config, number)) for number in numbers]
-        run.begin(config, {"method": dataclasses.asdict(method.config)})
+        run.begin(config, resolve_run(config, method, device))
         run.write_skipped(skipped)
-        continued = Path(config.source) == run.source  # target images were added to the source
+        continued = Path(config.data.source) == run.source  # target images were added to the source
         concerns = _look_at_data(source.samples, target.samples, continued)
         if not run.state.exists():  # a run that is resumed was warned of when it began
             say_concerns(concerns)
-            if device.type == "cpu" and not config.frozen and config.backbone != "small_cnn":
+            if (
+                device.type == "cpu"
+                and not config.model.frozen
+                and config.model.backbone != "small_cnn"
+            ):
                 say("Warning: on a CPU a whole network takes seconds a step; --frozen is faster.")
         for number, one in enumerate(members):
             own, place = batches[number], run.member(number)
             place.path.mkdir(exist_ok=True)
             which = f" {number + 1}/{len(members)}" if len(members) > 1 else ""
-            report = progress.training(config.method + which, config.steps)
+            report = progress.training(config.method + which, config.optim.steps)
             train(one, own, own.config, device, place, report, watch)
     if skipped:
         say(f"{len(skipped)} files were left out; {run.skipped} says why.")
@@ -144,56 +148,68 @@ def adapt_domains(
 
 def checked(config: RunConfig) -> RunConfig:
     """The configuration with names that exist and absolute paths, to be resumed from anywhere."""
-    for name in _PLACES:
-        require(bool(getattr(config, name)), name, "", "a path")
+    places = {
+        "source": config.data.source,
+        "target": config.data.target,
+        "out": config.output.out,
+    }
+    for name, place in places.items():
+        require(bool(place), name, "", "a path")
     check_names(config)
-    places = {name: os.path.abspath(getattr(config, name)) for name in _PLACES}
-    if config.weights not in (None, FROM_SCRATCH):
-        places["weights"] = os.path.abspath(config.weights)
-    if config.cache_dir:
-        places["cache_dir"] = os.path.abspath(config.cache_dir)
-    return dataclasses.replace(config, **places)
+    places = {name: os.path.abspath(place) for name, place in places.items()}
+    if config.model.weights not in (None, FROM_SCRATCH):
+        places["weights"] = os.path.abspath(config.model.weights)
+    if config.data.cache_dir:
+        places["cache_dir"] = os.path.abspath(config.data.cache_dir)
+    return config.replace(**places)
 
 
 def check_names(config: RunConfig) -> None:
-    """Method, settings and reject rule are there."""
-    require(config.method in METHODS, "method", config.method, ", ".join(METHODS))
-    check_rule(config.reject)
-    parse_settings(METHODS[config.method].Config, config.settings, config.method)
+    """Check that method and reject rule exist."""
+    require_known(config.method, METHODS, "method")
+    check_rule(config.decision.reject)
 
 
 def make_backbone(config: RunConfig) -> Backbone:
     """The initial weights follow from the seed alone."""
-    torch.manual_seed(derive_seed(config.seed, "backbone"))
-    return build_backbone(config.backbone, config.weights)
+    torch.manual_seed(derive_seed(config.optim.seed, "backbone"))
+    return build_backbone(config.model.backbone, config.model.weights)
 
 
 def _build_members(
     config: RunConfig, backbone: Backbone, source: Domain, target: Domain
 ) -> list[Method]:
     """The models to be trained; most often one."""
-    places = backbones(backbone, config.members, config.frozen or backbone.is_precomputed)
+    places = backbones(
+        backbone, config.decision.ensemble, config.model.frozen or backbone.is_precomputed
+    )
     members = []
     for number, place in enumerate(places):
         one = _build_method(_of_member(config, number), place, source, target)
-        check_ensemble(one, place, config.members, config.method)
+        check_ensemble(one, place, config.decision.ensemble, config.method)
         members.append(one)
     return members
 
 
 def _of_member(config: RunConfig, number: int) -> RunConfig:
     """The first one is what a run of its own would be."""
-    seed = derive_seed(config.seed, "member", number) if number else config.seed
-    return dataclasses.replace(config, seed=seed)
+    seed = derive_seed(config.optim.seed, "member", number) if number else config.optim.seed
+    return config.replace(seed=seed)
 
 
 def _build_method(config: RunConfig, backbone: Backbone, source: Domain, target: Domain) -> Method:
     cls = METHODS[config.method]
-    settings: Any = parse_settings(cls.Config, config.settings, config.method)
     n_classes = len(source.samples.classes)
-    sizes = Sizes(n_classes, len(source), len(target), config.batch, config.steps, config.frozen)
-    torch.manual_seed(derive_seed(config.seed, "heads"))
-    return cls(settings, backbone, sizes)
+    sizes = Sizes(
+        n_classes,
+        len(source),
+        len(target),
+        config.optim.batch,
+        config.optim.steps,
+        config.model.frozen,
+    )
+    torch.manual_seed(derive_seed(config.optim.seed, "heads"))
+    return cls(config.settings or cls.Config(), backbone, sizes)
 
 
 def _check_classes(source: Samples) -> None:

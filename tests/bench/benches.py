@@ -46,7 +46,7 @@ def arguments(protocol: Path, out: Path, *more: str, steps: int = 8) -> list[str
     return [
         "bench",
         *(str(protocol), "--data", str(protocol.parent / "data"), "--out", str(out)),
-        *("--methods", "source_only,san", "--seeds", "2", "--at-once", "2"),
+        *("--methods", "source_only,san", "--seeds", "2", "--workers", "2"),
         *("--option", f"steps={steps}", "device=cpu"),
         *more,
     ]

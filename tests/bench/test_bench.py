@@ -37,7 +37,7 @@ def protocol(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(protocol: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Results of a whole bench, by two processes with several runs each."""
     out = tmp_path_factory.mktemp("bench") / "results"
-    assert main(arguments(protocol, out, "--oracle", "--in-a-row", "4")) == 0
+    assert main(arguments(protocol, out, "--oracle", "--runs-per-worker", "4")) == 0
     return out
 
 
@@ -177,8 +177,8 @@ def test_a_failed_run_is_recorded_and_the_rest_goes_on(
     for file in (tmp_path / "data" / "dark" / "3").iterdir():
         file.write_bytes(b"no image")  # a class of one domain cannot be read
     out = tmp_path / "results"
-    args = ("--seeds", "1", "--methods", "source_only", "--in-a-row", "2")
-    assert main(arguments(protocol, out, *args, "--at-once", "1", steps=2)) == 2
+    args = ("--seeds", "1", "--methods", "source_only", "--runs-per-worker", "2")
+    assert main(arguments(protocol, out, *args, "--workers", "1", steps=2)) == 2
     assert "1 runs failed" in capsys.readouterr().err
     (failure,) = (out / "failed").iterdir()
     assert "No image of class 3" in json.loads(failure.read_text())["reason"]
@@ -262,7 +262,7 @@ def test_a_later_seed_alone_is_the_same_run(tmp_path: Path) -> None:
 
 def test_two_benches_share_a_folder(protocol: Path, tmp_path: Path) -> None:
     out = tmp_path / "results"
-    args = ("--methods", "source_only", "--at-once", "1", "--seeds", "1")
+    args = ("--methods", "source_only", "--workers", "1", "--seeds", "1")
     command = [*UNIDA, *arguments(protocol, out, *args, steps=4)]
     with started(command) as one, started(command) as two:
         statuses = (one.ended(), two.ended())
@@ -287,7 +287,7 @@ def test_a_bad_argument_is_one_sentence(
 ) -> None:
     for name, value in (
         ("noise", "1.5"), ("noise", "much"), ("unknowns", "some"), ("seeds", "0"),
-        ("first-seed", "-1"), ("at-once", "0"), ("in-a-row", "0"), ("methods", ","),
+        ("first-seed", "-1"), ("workers", "0"), ("runs-per-worker", "0"), ("methods", ","),
         ("setting", "upside-down"), ("data", "nowhere"),
     ):  # fmt: skip
         assert main(arguments(protocol, tmp_path / "results", f"--{name}", value)) == 2

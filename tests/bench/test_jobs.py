@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.bench.benches import PROTOCOL, write_data
-from unida.bench.entries import VARIANTS, parse_entry
+from unida.bench.entries import parse_entry
 from unida.bench.jobs import Job, plan
 from unida.errors import UserError
+from unida.methods.presets import PRESETS
 
 
 @pytest.fixture
@@ -70,9 +71,9 @@ def test_the_default_written_out_is_the_same_run(protocol: str) -> None:
 
 def test_a_bench_trains_on_all_source_images_unless_told_otherwise(protocol: str) -> None:
     places = (Path("source"), Path("target"), Path("out"))
-    assert job(protocol).config(*places).holdout == 0
+    assert job(protocol).config(*places).data.holdout == 0
     told = job(protocol, options={"holdout": "0.1"})
-    assert told.config(*places).holdout == 0.1
+    assert told.config(*places).data.holdout == 0.1
     assert told.name != job(protocol).name
 
 
@@ -97,7 +98,7 @@ def test_a_hostile_entry_makes_a_plain_folder_name(protocol: str) -> None:
     assert "\n" not in name
 
 
-@pytest.mark.parametrize("name", [*VARIANTS, "san", "spa", "san-no-scl:beta=1"])
+@pytest.mark.parametrize("name", [*PRESETS, "san", "spa", "san-no-scl:beta=1"])
 def test_entries_are_methods_with_settings(name: str) -> None:
     entry = parse_entry(name)
     assert entry.name == name
@@ -106,7 +107,7 @@ def test_entries_are_methods_with_settings(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("sann", "san-no-scl"), ("san:lamb=1", "lam"), ("san:lam", "KEY=VALUE")],
+    [("san-no-slc", "san-no-scl"), ("san:lamb=1", "lam"), ("san:lam", "KEY=VALUE")],
 )
 def test_a_bad_entry_is_one_sentence(text: str, said: str) -> None:
     with pytest.raises(UserError, match=said) as error:

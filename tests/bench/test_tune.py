@@ -1,5 +1,6 @@
 """Searching settings: small studies on digits, alone, killed, together, and with the oracle."""
 
+import dataclasses
 import json
 import sys
 from collections import Counter
@@ -8,18 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tyro
 
 from tests.images import read_csv, write_classes
 from tests.processes import Child, started, wait_for
-from tests.tasks import QUICK, Task
-from unida.bench.tune.plan import Tune, make_plan
+from tests.tasks import Task
+from unida.bench.tune.plan import StudyOptions, make_plan
 from unida.bench.tune.run import run_tune
 from unida.bench.tune.space import Choices, Range, parse_space, with_values
 from unida.bench.tune.study import Study
-from unida.config import RunConfig
+from unida.cli.main import Adapt, Tune
+from unida.cli.parser import parse_run
+from unida.config import RunConfig, to_arguments
 from unida.errors import UserError
 from unida.evaluation.selection import CRITERIA
+from unida.methods.presets import configure, load_config
 
 pytest.importorskip("optuna")
 
@@ -28,22 +31,23 @@ GRID = ("lam=0.1,1", "beta=0.5,1")
 POINTS = {("0.5", "0.1"), ("0.5", "1"), ("1", "0.1"), ("1", "1")}  # beta, lam
 
 
-def tuned(task: Task, out: Path, **options: Any) -> Tune:
-    values = QUICK | {"steps": 2, "space": GRID, "criterion": "entropy"}
-    places = {"source": str(task.source), "target": str(task.target), "out": str(out)}
-    return Tune(**(values | places | options))
+Given = tuple[RunConfig, StudyOptions]
 
 
-def elsewhere(given: Tune) -> AbstractContextManager[Child]:
+def tuned(task: Task, out: Path, **options: Any) -> Given:
+    values = {"steps": 2, "space": GRID, "criterion": "entropy"} | options
+    names = {field.name for field in dataclasses.fields(StudyOptions)}
+    study = {name: value for name, value in values.items() if name in names}
+    run = {name: value for name, value in values.items() if name not in names}
+    return task.config(out, **run), StudyOptions(**study)
+
+
+def elsewhere(given: Given) -> AbstractContextManager[Child]:
     """The same study in a process of its own."""
-    code = (
-        "import json, sys; from unida.bench.tune.run import run_tune; "
-        "from unida.bench.tune.plan import Tune; "
-        "given = json.loads(sys.argv[1]); given['space'] = tuple(given['space']); "
-        "run_tune(Tune(**given))"
-    )
-    values = {name: getattr(given, name) for name in given.__dataclass_fields__}
-    return started([sys.executable, "-c", code, json.dumps(values)])
+    config, study = given
+    words = [*to_arguments(config), "--space", *study.space, "--criterion", study.criterion or ""]
+    words += ["--trials", str(study.trials)] if study.trials else []
+    return started([sys.executable, "-m", "unida", "tune", *words])
 
 
 def points(out: Path) -> Counter[tuple[str, str]]:
@@ -54,7 +58,7 @@ def points(out: Path) -> Counter[tuple[str, str]]:
 def grid(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study."""
     out = tmp_path_factory.mktemp("grid") / "study"
-    run_tune(tuned(digits, out))
+    run_tune(*tuned(digits, out))
     return out
 
 
@@ -63,7 +67,9 @@ class TestGrid:
         assert points(grid) == dict.fromkeys(POINTS, 1)
         for row in read_csv(grid / "trials.csv"):
             run = json.loads((grid / row["run"] / "config.json").read_text())
-            assert set(run["run"]["settings"]) == {f"beta={row['beta']}", f"lam={row['lam']}"}
+            settings = run["run"]["settings"]
+            assert settings["beta"] == float(row["beta"])
+            assert settings["lam"] == float(row["lam"])
             assert (grid / row["run"] / "done").exists()
             assert row["state"] == "finished"
 
@@ -81,16 +87,17 @@ class TestGrid:
         best = json.loads((grid / "best.json").read_text())
         words = best["command"].split()
         assert words[:2] == ["unida", "adapt"]
-        chosen = tyro.cli(RunConfig, args=words[2:])
-        stored = json.loads((grid / best["run"] / "config.json").read_text())["run"]
-        assert list(chosen.settings) == stored["settings"]
-        assert (chosen.source, chosen.steps, chosen.flip) == (str(digits.source), 2, False)
+        chosen = parse_run(Adapt, "adapt", words[2:]).config()
+        stored = load_config(grid / best["run"] / "config.json")
+        assert chosen.settings == stored.settings
+        assert chosen.data.source == str(digits.source)
+        assert (chosen.optim.steps, chosen.data.flip) == (2, False)
 
     def test_a_finished_study_is_shown_and_not_repeated(
         self, grid: Path, digits: Task, capfd: Capture
     ) -> None:
         before = {p: p.stat().st_mtime_ns for p in (grid / "trials").rglob("*")}
-        run_tune(tuned(digits, grid))
+        run_tune(*tuned(digits, grid))
         captured = capfd.readouterr()
         assert "san, label-free: entropy" in captured.out
         assert "unida adapt" in captured.err
@@ -99,15 +106,15 @@ class TestGrid:
     def test_another_study_is_kept_out_of_the_folder(self, grid: Path, digits: Task) -> None:
         for options in ({"steps": 3}, {"space": ("lam=0.1,1",)}, {"criterion": "separation"}):
             with pytest.raises(UserError, match="holds another study"):
-                run_tune(tuned(digits, grid, **options))
+                run_tune(*tuned(digits, grid, **options))
         with pytest.raises(UserError, match="holds another study"):
-            run_tune(tuned(digits, grid, criterion=None, oracle=True, labels=digits.target))
+            run_tune(*tuned(digits, grid, criterion=None, oracle=True, labels=digits.target))
 
 
 def test_a_part_of_the_grid_now_and_the_rest_later(digits: Task, out: Path) -> None:
-    run_tune(tuned(digits, out, trials=1))
+    run_tune(*tuned(digits, out, trials=1))
     assert sum(points(out).values()) == 1
-    run_tune(tuned(digits, out, trials=99))
+    run_tune(*tuned(digits, out, trials=99))
     assert points(out) == dict.fromkeys(POINTS, 1)
 
 
@@ -120,7 +127,7 @@ def test_killed_and_started_again_it_goes_on(digits: Task, out: Path) -> None:
     assert not (out / "trials/000/done").exists()  # so the kill came in time
     begun = (out / "trials/000/config.json").stat().st_mtime_ns
 
-    run_tune(given)
+    run_tune(*given)
     assert (out / "trials/000/config.json").stat().st_mtime_ns == begun
     assert [row["state"] for row in read_csv(out / "trials.csv")] == ["finished"]
     lines = (out / "trials/000/metrics.jsonl").read_text().splitlines()
@@ -135,7 +142,7 @@ def test_two_processes_share_the_grid(digits: Task, out: Path) -> None:
     given = tuned(digits, out, steps=10)
     with elsewhere(given) as other:
         wait_for(lambda: has_text(out / "locks/000"), other)  # it has taken its first trial
-        run_tune(given)
+        run_tune(*given)
         assert other.ended() == 0
     assert points(out) == dict.fromkeys(POINTS, 1)
     # Each was taken once; who took how many hangs on which process is the faster.
@@ -146,8 +153,8 @@ def test_two_processes_share_the_grid(digits: Task, out: Path) -> None:
 def test_machines_without_a_common_folder_share_a_storage(digits: Task, tmp_path: Path) -> None:
     storage = f"sqlite:///{tmp_path / 'study.db'}"
     one, two = tmp_path / "one", tmp_path / "two"
-    run_tune(tuned(digits, one, storage=storage, trials=3))
-    run_tune(tuned(digits, two, storage=storage))
+    run_tune(*tuned(digits, one, storage=storage, trials=3))
+    run_tune(*tuned(digits, two, storage=storage))
     assert len(list((one / "trials").iterdir())) == 3
     assert [path.name for path in (two / "trials").iterdir()] == ["003"]
     assert points(two) == dict.fromkeys(POINTS, 1)
@@ -158,10 +165,10 @@ def test_who_comes_late_and_finds_nothing_to_do_is_told_so(
 ) -> None:
     storage = str(tmp_path / "journal.log")
     given = tuned(digits, tmp_path / "out", space=("lam=1",), storage=storage)
-    plan = make_plan(given)
+    plan = make_plan(*given)
     elsewhere = Study(storage, plan.name, plan.definition, plan.space, "grid", 0)
     next(elsewhere.take(1, tmp_path))
-    run_tune(given)
+    run_tune(*given)
     assert "1 of the trials are with other processes" in capfd.readouterr().err
     assert not (tmp_path / "out/best.json").exists()
 
@@ -222,20 +229,20 @@ class TestCriteria:
     def test_source_validation_trains_without_the_hidden_classes(
         self, digits: Task, out: Path
     ) -> None:
-        run_tune(tuned(digits, out, space=("lam=1",), criterion=None))
+        run_tune(*tuned(digits, out, space=("lam=1",), criterion=None))
         trained = {row["label"] for row in read_csv(out / "split/train.csv")}
         validated = {row["label"] for row in read_csv(out / "split/validation.csv")}
         assert validated == {"0", "1", "2", "3"}
         assert len(trained) == 3
         config = json.loads((out / "trials/000/config.json").read_text())["run"]
-        assert config["source"] == str(out / "split/train.csv")
+        assert config["data"]["source"] == str(out / "split/train.csv")
         best = json.loads((out / "best.json").read_text())
         assert best["chosen"] == "label-free: source_validation"
         assert f"--source {digits.source}" in best["command"]
 
     def test_the_oracle_says_so_everywhere(self, digits: Task, out: Path, capfd: Capture) -> None:
         oracle = {"criterion": None, "oracle": True, "labels": digits.target}
-        run_tune(tuned(digits, out, space=("lam=1",), **oracle))
+        run_tune(*tuned(digits, out, space=("lam=1",), **oracle))
         captured = capfd.readouterr()
         assert "san, oracle" in captured.out
         assert "oracle (H by target labels" in captured.err
@@ -256,7 +263,7 @@ class TestCriteria:
         given = tuned(
             digits, out, criterion=None, oracle=True, labels=digits.target, study="best ever"
         )
-        assert make_plan(given).name == "oracle-best ever"
+        assert make_plan(*given).name == "oracle-best ever"
 
     @pytest.mark.parametrize("criterion", [n for n, c in CRITERIA.items() if c.images == "target"])
     def test_target_labels_have_no_say(self, digits: Task, tmp_path: Path, criterion: str) -> None:
@@ -268,7 +275,7 @@ class TestCriteria:
         values = []
         for name, target in (("one", digits.target), ("two", flat)):
             task = Task(digits.source, target)
-            run_tune(tuned(task, tmp_path / name, space=("lam=1",), criterion=criterion))
+            run_tune(*tuned(task, tmp_path / name, space=("lam=1",), criterion=criterion))
             values.append(json.loads((tmp_path / name / "best.json").read_text())["value"])
         assert values[0] == values[1]
 
@@ -277,7 +284,7 @@ class TestFailure:
     def test_a_failed_trial_is_noted_and_the_study_goes_on(
         self, digits: Task, out: Path, capfd: Capture
     ) -> None:
-        run_tune(tuned(digits, out, steps=5, space=("lr=1e30,0.01",)))
+        run_tune(*tuned(digits, out, steps=5, space=("lr=1e30,0.01",)))
         rows = {row["lr"]: row for row in read_csv(out / "trials.csv")}
         assert rows["1e30"]["state"] == "failed"
         assert "diverged" in rows["1e30"]["reason"]
@@ -287,14 +294,14 @@ class TestFailure:
 
     def test_if_all_fail_the_reason_is_said(self, digits: Task, out: Path) -> None:
         with pytest.raises(UserError, match="No trial has finished: Training diverged"):
-            run_tune(tuned(digits, out, steps=5, space=("lr=1e30",)))
+            run_tune(*tuned(digits, out, steps=5, space=("lr=1e30",)))
 
     def test_a_folder_with_something_else_in_it_is_left_alone(
         self, digits: Task, tmp_path: Path
     ) -> None:
         (tmp_path / "letter.txt").write_text("dear")
         with pytest.raises(UserError, match="not an empty folder"):
-            run_tune(tuned(digits, tmp_path))
+            run_tune(*tuned(digits, tmp_path))
         assert [path.name for path in tmp_path.iterdir()] == ["letter.txt"]
 
     def test_two_classes_cannot_be_validated_on_the_source(
@@ -302,14 +309,14 @@ class TestFailure:
     ) -> None:
         source = write_classes(tmp_path / "source", {"a": 3, "b": 3})
         with pytest.raises(UserError, match="three or more"):
-            run_tune(tuned(Task(source, digits.target), tmp_path / "out", criterion=None))
+            run_tune(*tuned(Task(source, digits.target), tmp_path / "out", criterion=None))
 
     def test_without_optuna_it_says_what_to_install(
         self, digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "optuna", None)
         with pytest.raises(UserError, match=r"pip install 'unida\[tune\]'"):
-            run_tune(tuned(digits, out))
+            run_tune(*tuned(digits, out))
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -344,7 +351,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 def test_bad_input_is_one_sentence(case: str, digits: Task, out: Path) -> None:
     options, sentence = BAD[case]
     with pytest.raises(UserError) as error:
-        run_tune(tuned(digits, out, **options))
+        run_tune(*tuned(digits, out, **options))
     assert sentence in str(error.value)
     assert not out.exists()
 
@@ -369,18 +376,18 @@ class TestSpace:
         assert set(parse_space((), RunConfig())) == {"lam", "beta", "alpha"}
 
     def test_values_go_where_they_belong(self) -> None:
-        config = RunConfig(settings=("alpha=0",))
+        config = configure(settings=("alpha=0",))
         changed = with_values(config, {"lam": "0.3", "lr": "0.1", "flip": "false"})
-        assert changed == RunConfig(settings=("alpha=0", "lam=0.3"), lr=0.1, flip=False)
+        assert changed == configure(settings={"alpha": 0.0, "lam": 0.3}, lr=0.1, flip=False)
 
     def test_a_name_that_method_and_run_share_is_the_methods(self) -> None:
-        config = with_values(RunConfig(method="dance"), {"momentum": "0.5"})
-        assert config.settings == ("momentum=0.5",)
-        assert config.momentum == RunConfig().momentum
+        config = with_values(configure("dance"), {"momentum": "0.5"})
+        assert config.settings.momentum == 0.5
+        assert config.optim.momentum == RunConfig().optim.momentum
 
 
 def test_tpe_searches_ranges(digits: Task, out: Path) -> None:
-    run_tune(tuned(digits, out, space=("beta=0.1..1", "steps=2..3"), sampler="tpe", trials=2))
+    run_tune(*tuned(digits, out, space=("beta=0.1..1", "steps=2..3"), sampler="tpe", trials=2))
     rows = read_csv(out / "trials.csv")
     assert len(rows) == 2
     assert all(0.1 <= float(row["beta"]) <= 1 and row["steps"] in "23" for row in rows)
@@ -388,7 +395,10 @@ def test_tpe_searches_ranges(digits: Task, out: Path) -> None:
 
 def test_the_command_line_is_understood(tmp_path: Path) -> None:
     args = "--source a --target b --out c --space lam=1,2 lr=0.1..1:log --steps 9 --oracle"
-    given = tyro.cli(Tune, args=[*args.split(), "--labels", "d", "--set", "beta=1", "--no-flip"])
-    assert given.space == ("lam=1,2", "lr=0.1..1:log")
+    given = parse_run(
+        Tune, "tune", [*args.split(), *["--labels", "d", "--set", "beta=1", "--no-flip"]]
+    )
+    assert given.study.space == ("lam=1,2", "lr=0.1..1:log")
     assert given.settings == ("beta=1",)
-    assert (given.steps, given.flip, given.oracle, given.labels) == (9, False, True, Path("d"))
+    assert (given.optim.steps, given.data.flip) == (9, False)
+    assert (given.study.oracle, given.study.labels) == (True, Path("d"))

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from tests.tasks import Task
-from unida.bench.entries import VARIANTS, BenchEntry
+from unida.bench.entries import BenchEntry
 from unida.config import RunConfig
 from unida.methods import METHODS, Method
+from unida.methods.presets import PRESETS, find_preset
 from unida.model import Model
 from unida.pipeline import run_adaptation
 from unida.training.run_folder import RunFolder
@@ -20,13 +21,12 @@ from unida.types import Batch
 
 SMALL = {"spa": ("words=64",)}  # k-means with all words takes longer than the rest of a run
 CASES = [
-    BenchEntry(case.name, case.method, (*case.settings, *SMALL.get(case.method, ())))
-    for case in (*(BenchEntry(name, name) for name in METHODS), *VARIANTS.values())
+    BenchEntry(name, name, SMALL.get(find_preset(name).method, ())) for name in (*METHODS, *PRESETS)
 ]
 
 
 def make_config(digits: Task, out: Path, case: BenchEntry, **options: Any) -> RunConfig:
-    return digits.config(out, method=case.method, settings=case.settings, **options)
+    return digits.config(out, method=case.preset, settings=case.settings, **options)
 
 
 def log_lines(out: Path) -> list[dict[str, Any]]:
@@ -61,7 +61,7 @@ def run_killed(config: RunConfig, case: BenchEntry, step: int) -> None:
 
     with before_losses(case, kill), pytest.raises(KilledError):
         run_adaptation(config)
-    assert not RunFolder(config.out).done.exists()
+    assert not RunFolder(config.output.out).done.exists()
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ SPLIT = EmbeddingCache.split
 
 def config(cache: Path, **options: Any) -> RunConfig:
     values: dict[str, Any] = {"image_size": 16, "frozen": True, "frozen_views": 3}
-    return RunConfig(cache_dir=str(cache), **(values | options))
+    return RunConfig.from_flat(cache_dir=str(cache), **(values | options))
 
 
 def noise_domain(n: int = 70) -> Domain:

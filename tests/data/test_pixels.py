@@ -302,7 +302,7 @@ class TestMemory:
     @pytest.mark.parametrize("mode", ["memory", "disk"])
     def test_a_run_has_them_in_memory_if_it_says_so(self, tmp_path: Path, mode: CacheMode) -> None:
         samples = read_unlabelled(write_folder(tmp_path / "images", 2))
-        config = RunConfig(image_size=8, cache=mode, cache_dir=str(tmp_path / "cache"))
+        config = RunConfig.from_flat(image_size=8, cache=mode, cache_dir=str(tmp_path / "cache"))
         for _ in range(2):
             loaded = load_domains(
                 config, torch.device("cpu"), {"images": samples}, lambda _: lambda *_: None

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tests.tasks import Task, write_task
 from unida.bench.arrays import Arrays
 from unida.bench.results import read_runs
-from unida.config import load_config
 from unida.data.holdout import FEWEST, FEWEST_OF_CLASS, hold_out
 from unida.data.samples import Samples
 from unida.decision.calibration import (
@@ -27,6 +26,7 @@ from unida.decision.calibration import (
     reliability,
     tempered,
 )
+from unida.methods.presets import load_config
 from unida.model import Model, load
 from unida.pipeline import run_adaptation
 from unida.training.run_folder import RunFolder
@@ -232,10 +232,10 @@ class TestARun:
 
     def test_a_run_from_before_there_was_this_was_trained_on_all(self, run: RunFolder) -> None:
         content = json.loads(run.config.read_text())
-        assert load_config(run.config).holdout == content["run"].pop("holdout") == 0.3
+        assert load_config(run.config).data.holdout == content["run"]["data"]["holdout"] == 0.3
         old = run.path / "old.json"
-        old.write_text(json.dumps(content))
-        assert load_config(old).holdout == 0
+        old.write_text(json.dumps({"format": 1, "run": {"method": "source_only"}}))
+        assert load_config(old).data.holdout == 0
 
 
 class TestTheTableOfRules:

@@ -38,7 +38,7 @@ def three(
 ) -> tuple[RunConfig, Model]:
     """Three members, their network trained or frozen."""
     out = tmp_path_factory.mktemp("together") / "run"
-    config = digits.config(out, members=3, frozen=request.param)
+    config = digits.config(out, ensemble=3, frozen=request.param)
     return config, run_adaptation(config)
 
 
@@ -63,23 +63,25 @@ def test_they_say_the_mean_of_what_each_says(three: tuple[RunConfig, Model], dig
 
 def test_a_stored_model_judges_alike(three: tuple[RunConfig, Model], digits: Task) -> None:
     config, model = three
-    assert_alike(model.predict(digits.target), load(config.out, "cpu").predict(digits.target))
+    assert_alike(
+        model.predict(digits.target), load(config.output.out, "cpu").predict(digits.target)
+    )
 
 
 def test_members_of_a_frozen_run_share_one_network(three: tuple[RunConfig, Model]) -> None:
     config, model = three
-    names = load_file(RunFolder(config.out).model)
+    names = load_file(RunFolder(config.output.out).model)
     networks = {name.split(".net.")[0] for name in names if ".net." in name}
     own = {"members.1.backbone", "members.2.backbone"}
-    assert networks == {"backbone"} | (set() if config.frozen else own)
-    assert together(model).one_network is config.frozen
+    assert networks == {"backbone"} | (set() if config.model.frozen else own)
+    assert together(model).one_network is config.model.frozen
 
 
 def test_the_first_one_is_the_run_alone(
     three: tuple[RunConfig, Model], digits: Task, tmp_path: Path
 ) -> None:
     config, model = three
-    alone = run_adaptation(dataclasses.replace(config, out=str(tmp_path / "alone"), members=1))
+    alone = run_adaptation(config.replace(out=str(tmp_path / "alone"), ensemble=1))
     first = dataclasses.replace(model, method=_first(together(model)))
     np.testing.assert_allclose(scores(first, digits), scores(alone, digits), rtol=1e-4, atol=1e-5)
 
@@ -92,7 +94,7 @@ def test_a_stopped_run_goes_on_with_the_member_it_was_at(
     three: tuple[RunConfig, Model], digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, model = three
-    config = dataclasses.replace(config, out=str(tmp_path / "stopped"))
+    config = config.replace(out=str(tmp_path / "stopped"))
     save, saved = RunFolder.save_state, []
 
     def stop(run: RunFolder, state: dict[str, Any]) -> None:
@@ -108,12 +110,12 @@ def test_a_stopped_run_goes_on_with_the_member_it_was_at(
     monkeypatch.setattr(RunFolder, "save_state", save)
     resumed = run_adaptation(config, resume=True)
     np.testing.assert_allclose(scores(resumed, digits), scores(model, digits), rtol=1e-4, atol=1e-5)
-    assert not list(Path(config.out).rglob("state.pt"))
+    assert not list(Path(config.output.out).rglob("state.pt"))
 
 
 def test_training_took_as_long_as_all_of_them(three: tuple[RunConfig, Model]) -> None:
     config, _ = three
-    run = RunFolder(config.out)
+    run = RunFolder(config.output.out)
     seconds = [_seconds_of_training(run.member(number), 1) for number in range(3)]
     assert min(seconds) > 0
     assert _seconds_of_training(run, 3) == pytest.approx(sum(seconds))
@@ -121,7 +123,7 @@ def test_training_took_as_long_as_all_of_them(three: tuple[RunConfig, Model]) ->
 
 def test_the_next_run_can_start_from_their_network(three: tuple[RunConfig, Model]) -> None:
     config, model = three
-    backbone = build_backbone("small_cnn", str(RunFolder(config.out).model))
+    backbone = build_backbone("small_cnn", str(RunFolder(config.output.out).model))
     own = model.method.backbone.state_dict()
     assert all(torch.equal(own[name], tensor) for name, tensor in backbone.state_dict().items())
 
@@ -138,7 +140,7 @@ def test_they_are_exported_as_one(three: tuple[RunConfig, Model], tmp_path: Path
 
 @pytest.mark.parametrize("method", ["dance", "dcc"])
 def test_memories_of_training_are_not_stored(digits: Task, out: Path, method: str) -> None:
-    model = run_adaptation(digits.config(out, method=method, members=2))
+    model = run_adaptation(digits.config(out, method=method, ensemble=2))
     left_out = model.method.training_only
     assert {name.split(".")[1] for name in left_out} == {"0", "1"}
     assert not set(left_out) & set(load_file(RunFolder(out).model))
@@ -151,7 +153,7 @@ def test_embeddings_that_are_handed_over_are_seen_by_all() -> None:
     y = np.repeat(["a", "b", "c"], 20)
     source = centres[np.repeat([0, 1, 2], 20)] + draws.normal(size=(60, 8))
     target = centres[np.repeat([0, 1, 3], 20)] + draws.normal(size=(60, 8))
-    adapter = UniversalAdapter(steps=100, device="cpu", options={"members": 2})
+    adapter = UniversalAdapter(steps=100, device="cpu", options={"ensemble": 2})
     adapter.fit(source, y, target=target)
     assert together(adapter.model_).one_network
     assert adapter.score(source, y) > 0.9
@@ -163,13 +165,13 @@ def test_a_method_that_needs_more_than_features_is_refused(
 ) -> None:
     backbone = {"spa": "resnet18"}.get(method, "small_cnn")
     config = digits.config(
-        out, method=method, members=2, backbone=backbone, weights="none", image_size=32
+        out, method=method, ensemble=2, backbone=backbone, weights="none", image_size=32
     )
-    with pytest.raises(UserError, match=f"members is 2; allowed: 1: {method} does not judge"):
+    with pytest.raises(UserError, match=f"ensemble is 2; allowed: 1: {method} does not judge"):
         run_adaptation(config)
 
 
 @pytest.mark.parametrize("members", [0, 101])
 def test_there_are_some_and_not_too_many(members: int) -> None:
-    with pytest.raises(UserError, match="members"):
-        RunConfig(members=members)
+    with pytest.raises(UserError, match="ensemble"):
+        RunConfig.from_flat(ensemble=members)

@@ -18,7 +18,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("digits") / "results"
     command = [
         *("bench", "digits", "--methods", "source_only,ovanet,san", "--seeds", "2"),
-        *("--at-once", "2", "--out", str(out)),
+        *("--workers", "2", "--out", str(out)),
         *("--option", f"steps={STEPS}", "log_every=4", "checkpoint_every=4", "device=cpu"),
     ]
     with started([*UNIDA, *command]) as bench:

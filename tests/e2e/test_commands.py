@@ -47,8 +47,8 @@ def run(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
 class TestAdapt:
     def test_the_run_holds_what_it_promises(self, run: Path) -> None:
         config = json.loads((run / "config.json").read_text())
-        assert config["run"]["steps"] == 120
-        assert config["method"]["beta"] == 0.5  # the method's settings, defaults and all
+        assert config["run"]["optim"]["steps"] == 120
+        assert config["resolved"]["settings"]["beta"] == 0.5
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
         assert [line["step"] for line in lines] == list(range(5, 121, 5))
         assert {"loss", "ce", "aio", "scl", "entropy", "lr", "grad_norm"} <= lines[0].keys()
@@ -166,7 +166,7 @@ class TestPython:
         model = unida.adapt(digits.source, digits.target, out, settings={"beta": 0.7}, **options)
         assert isinstance(model, Model)
         assert model.classes == ("0", "1", "2", "3")
-        assert json.loads((out / "config.json").read_text())["method"]["beta"] == 0.7
+        assert json.loads((out / "config.json").read_text())["run"]["settings"]["beta"] == 0.7
         image = next(digits.target.rglob("*.png"))
         assert_alike(model.predict(image), unida.load(out, "cpu").predict(image))
 

@@ -107,8 +107,11 @@ def test_a_named_category_is_a_known_class_of_the_next_run(
     assert len(source) == 64 + 15 + 2
     assert images(digits, 8)[0] not in [row["path"] for row in source]  # it was not sure
     config = json.loads((new / "config.json").read_text())["run"]
-    assert config["source"] == str(new / "source.csv")
-    assert (config["image_size"], config["steps"]) == (16, 80)  # as before, and as asked for
+    assert config["data"]["source"] == str(new / "source.csv")
+    assert (config["data"]["image_size"], config["optim"]["steps"]) == (
+        16,
+        80,
+    )  # as before, and as asked for
 
     model = unida.load(new, "cpu")
     assert model.classes == ("0", "1", "2", "3", "eight", "nine")

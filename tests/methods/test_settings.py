@@ -35,7 +35,10 @@ def numeric_fields() -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def domains(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Domain]:
     config = digits.config(tmp_path_factory.mktemp("domains"))
-    samples = {"source": read_source(config.source), "target": read_unlabelled(config.target)}
+    samples = {
+        "source": read_source(config.data.source),
+        "target": read_unlabelled(config.data.target),
+    }
     return load_domains(config, CPU, samples, lambda name: lambda done, total: None)
 
 
@@ -44,12 +47,11 @@ def domains(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> dict[str,
 def test_a_number_is_refused_by_name_or_two_steps_are_finite(
     digits: Task, domains: dict[str, Domain], tmp_path: Path, method: str, field: str, value: str
 ) -> None:
-    config = digits.config(
-        tmp_path / "run", method=method, settings=(f"{field}={value}",), steps=2, log_every=1
-    )
     source, target = domains["source"], domains["target"]
-    backbone = unida.pipeline.make_backbone(config)
+    options = {"method": method, "settings": (f"{field}={value}",), "steps": 2, "log_every": 1}
     try:
+        config = digits.config(tmp_path / "run", **options)
+        backbone = unida.pipeline.make_backbone(config)
         built = unida.pipeline._build_method(config, backbone, source, target)
     except UserError as error:
         assert_names(error, field)
@@ -71,8 +73,9 @@ def assert_names(error: UserError, field: str) -> None:
 def test_an_unknown_option_is_answered_with_those_there_are(method: str) -> None:
     fields = ", ".join(f.name for f in dataclasses.fields(METHODS[method].Config)) or "none"
     with pytest.raises(UserError) as error:
-        build(method, nothing=1)
-    assert str(error.value) == f"a setting of {method} is 'nothing'; allowed: {fields}."
+        build(method, qqq=1)
+    assert "'qqq'" in str(error.value)
+    assert f"allowed: {fields}" in str(error.value)
 
 
 @pytest.mark.parametrize(

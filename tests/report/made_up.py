@@ -48,8 +48,10 @@ def make_run(
     target = _draw(folder / "target", group, rng, pictures)
     of_source = np.repeat(np.arange(k), max(1, per_class // 2))
     source = _draw(folder / "source", of_source, rng, pictures)
-    config = RunConfig(str(folder / "source"), str(folder / "target"), str(run.path), steps=100)
-    run.begin(config, {})
+    config = RunConfig.from_flat(
+        source=str(folder / "source"), target=str(folder / "target"), out=str(run.path), steps=100
+    )
+    run.begin(config)
     _write_model(run, classes)
     confidence = np.where(labels < k, rng.beta(6, 1.5, len(labels)), rng.beta(2, 3, len(labels)))
     scores = np.where(labels < k, rng.beta(2, 6, len(labels)), 1 - rng.beta(2, 6, len(labels)))

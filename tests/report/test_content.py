@@ -1,6 +1,5 @@
 """What the report says of a run, without a browser."""
 
-import dataclasses
 import json
 import shlex
 from pathlib import Path
@@ -10,9 +9,11 @@ import numpy as np
 import pytest
 
 from tests.report.made_up import CLASSES, HOSTILE, THRESHOLD, make_run
-from unida.cli.main import Adapt, _parse, _run_config
-from unida.config import RunConfig, load_config
+from unida.cli.main import Adapt
+from unida.cli.parser import parse_run
+from unida.config import OPTION_NAMES
 from unida.errors import UserError
+from unida.methods.presets import configure, load_config
 from unida.report import summary_text
 from unida.report.content import collect
 from unida.report.run_reader import PredictionTable, read_truth
@@ -140,13 +141,12 @@ def test_true_classes_are_found_by_place(tmp_path: Path) -> None:
 
 def test_the_command_makes_the_same_configuration(made_up: RunFolder) -> None:
     stored = load_config(made_up.config)
-    odd = dataclasses.replace(
-        stored, source="a b/'$(rm)", flip=False, frozen=True, settings=("beta=0.5", "scl=1")
-    )
+    settings = {"beta": 0.25, "lam": None, "contrast": "none"}
+    odd = configure(settings=settings, source="a b/'$(rm)", flip=False, frozen=True, lr=0.3)
     for config in (stored, odd):
         args = shlex.split(summary_text.command(config))
         assert args[:2] == ["unida", "adapt"]
-        assert _run_config(_parse(Adapt, "adapt", args[2:])) == config
+        assert parse_run(Adapt, "adapt", args[2:]).config() == config
 
 
 def test_numbers_have_their_nouns() -> None:
@@ -159,4 +159,4 @@ def test_numbers_have_their_nouns() -> None:
 
 def test_plain_values_only(content: dict[str, Any]) -> None:
     assert json.loads(json.dumps(content))["classes"] == list(CLASSES)
-    assert set(content["run"]["config"]) == {f.name for f in dataclasses.fields(RunConfig)}
+    assert set(content["run"]["config"]) == set(OPTION_NAMES)

@@ -1,17 +1,20 @@
 """What the next run learns from a reviewed one, and which options it inherits."""
 
-import dataclasses
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from unida.cli.main import Adapt
+from unida.cli.parser import parse_run
 from unida.config import RunConfig
 from unida.discovery.categories import LabelledImage
 from unida.errors import UserError
+from unida.methods.ovanet import OVANetConfig
+from unida.methods.presets import configure
 from unida.review.continuation import (
     ReviewedRun,
-    drop_foreign_options,
+    drop_foreign_weights,
     extend_source,
     next_config,
 )
@@ -23,30 +26,35 @@ class TestNextConfig:
     """The options of the next run, without training."""
 
     def inherited(self, out: Path, **options: Any) -> RunConfig:
-        config = RunConfig(
-            out="old", method="san", settings=("beta=0.7",), backbone="resnet18", **options
-        )
-        RunFolder(out).begin(config, {})
+        settings = {"beta": 0.7}
+        config = configure(settings=settings, out="old", backbone="resnet18", **options)
+        RunFolder(out).begin(config)
         return next_config(out)
 
     def test_they_are_those_of_the_run_but_for_place_and_weights(self, out: Path) -> None:
         inherited = self.inherited(out, steps=7, weights="old.pt")
-        assert (inherited.out, inherited.steps, inherited.settings) == ("", 7, ("beta=0.7",))
-        assert inherited.weights == str(out / "model.safetensors")
-        assert drop_foreign_options(inherited, inherited) == inherited
+        assert (inherited.output.out, inherited.optim.steps) == ("", 7)
+        assert inherited.settings.beta == 0.7
+        assert inherited.model.weights == str(out / "model.safetensors")
+        assert drop_foreign_weights(inherited, inherited) == inherited
 
     def test_a_frozen_backbone_starts_as_it_did(self, out: Path) -> None:
-        assert self.inherited(out, frozen=True, weights="old.pt").weights == "old.pt"
+        assert self.inherited(out, frozen=True, weights="old.pt").model.weights == "old.pt"
 
-    def test_options_of_another_method_or_backbone_are_dropped(self, out: Path) -> None:
+    def test_weights_of_another_backbone_are_dropped(self, out: Path) -> None:
         inherited = self.inherited(out)
-        other = dataclasses.replace(inherited, method="ovanet", backbone="resnet50")
-        assert (
-            drop_foreign_options(other, inherited).settings,
-            drop_foreign_options(other, inherited).weights,
-        ) == ((), None)
-        own = dataclasses.replace(other, settings=("lam=1",), weights="own.pt")
-        assert drop_foreign_options(own, inherited) == own
+        other = inherited.replace(backbone="resnet50")
+        assert drop_foreign_weights(other, inherited).model.weights is None
+        own = other.replace(weights="own.pt")
+        assert drop_foreign_weights(own, inherited) == own
+
+    def test_settings_of_another_method_are_dropped(self, out: Path) -> None:
+        inherited = self.inherited(out)
+        other = parse_run(Adapt, "adapt", ["--method", "ovanet"], inherited).config()
+        assert other == inherited.replace(method="ovanet", settings=OVANetConfig())
+        words = "--method ovanet --set lam=1"
+        own = parse_run(Adapt, "adapt", words.split(), inherited).config()
+        assert own.settings == OVANetConfig(lam=1.0)
 
 
 class TestExtendSource:

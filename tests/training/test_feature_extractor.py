@@ -43,7 +43,7 @@ def look(store: Counting) -> Any:
     method = build("source_only").eval()
     samples = Samples((Path("none"),) * N, np.zeros(N, dtype=np.int64), ("a",))
     domains = {"source": Domain(samples, store, CPU), "target": Domain(samples, store, CPU)}
-    config = SimpleNamespace(image_size=8)
+    config = SimpleNamespace(data=SimpleNamespace(image_size=8))
     batches: Any = SimpleNamespace(domains=domains, config=config, labels=torch.zeros(N))
     with torch.no_grad():
         yield _Look(method, batches)

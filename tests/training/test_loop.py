@@ -236,8 +236,10 @@ def test_paths_of_a_run_are_absolute(digits: Task, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(digits.source)
     config = checked(digits.config(Path("run"), weights="w.pt", cache_dir="kept"))
     here = {digits.source / name for name in ("run", "w.pt", "kept")}
-    assert {Path(p or "") for p in (config.out, config.weights, config.cache_dir)} == here
-    assert checked(digits.config(Path("run"), weights="none")).weights == "none"
+    assert {
+        Path(p or "") for p in (config.output.out, config.model.weights, config.data.cache_dir)
+    } == here
+    assert checked(digits.config(Path("run"), weights="none")).model.weights == "none"
 
 
 @pytest.mark.parametrize("frozen", [True, False])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from unida.config import RunConfig
 from unida.errors import UserError
+from unida.methods.presets import configure
 from unida.training.predictions import prediction_lines, read_predictions
 from unida.training.run_folder import RunFolder, differences, write_lines
 from unida.types import Prediction
@@ -94,9 +94,11 @@ def test_an_error_that_is_not_the_disk_s_is_not_called_that(
 
 
 def test_a_run_may_go_on_elsewhere_but_not_as_another() -> None:
-    stored = RunConfig("a", "b", "c", device="cuda:1", cache="disk", memory_gb=9, log_every=10)
-    assert differences(stored, RunConfig("a", "b", "elsewhere")) == []
-    assert differences(stored, RunConfig("a", "d", "c", steps=7)) == ["target='b'", "steps=2000"]
+    stored = configure(source="a", target="b", out="c", settings={"beta": 0.7})
+    moved = stored.replace(out="d", device="cuda:1", cache="disk", memory_gb=9, log_every=10)
+    assert differences(stored, moved) == []
+    other = configure(source="a", target="d", out="c", steps=7)
+    assert differences(stored, other) == ["target='b'", "steps=2000", "beta=0.7"]
 
 
 def test_any_cell_comes_back_and_only_odd_rows_are_quoted() -> None:

@@ -35,23 +35,23 @@ def test_the_methods_the_benchmark_times_can_be_recorded() -> None:
     assert {"san", "ovanet", "dance", "source_only"} <= set(CAPTURABLE)
 
 
-@pytest.mark.parametrize("launch", ["captured", "compiled"])
-def test_a_cpu_says_that_it_cannot_record(digits: Task, out: Path, launch: str) -> None:
-    with pytest.raises(UserError, match="Leave --launch out"):
-        run_adaptation(digits.config(out, launch=launch))
+@pytest.mark.parametrize("option", [{"cuda_graphs": "on"}, {"compile": True}])
+def test_a_cpu_cannot_record(digits: Task, out: Path, option: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="Leave it out"):
+        run_adaptation(digits.config(out, **option))
 
 
 @pytest.mark.gpu
 @capturable
 def test_a_recorded_run_agrees_with_an_eager_one(digits: Task, tmp_path: Path, method: str) -> None:
     options = ON_GPU | {"method": method, "steps": 50, "log_every": 1}
-    for launch in ("eager", "captured"):
-        run_adaptation(digits.config(tmp_path / launch, launch=launch, **options))
-    eager, captured = (logged(tmp_path / launch) for launch in ("eager", "captured"))
+    for graphs in ("off", "on"):
+        run_adaptation(digits.config(tmp_path / graphs, cuda_graphs=graphs, **options))
+    eager, captured = (logged(tmp_path / graphs) for graphs in ("off", "on"))
     assert len(eager) == len(captured) == 50
     for a, b in zip(eager, captured, strict=True):
         assert a == pytest.approx(b, rel=2e-3, abs=2e-5)
-    scores = [load(tmp_path / run, "cuda").score(digits.target)[1] for run in ("eager", "captured")]
+    scores = [load(tmp_path / run, "cuda").score(digits.target)[1] for run in ("off", "on")]
     np.testing.assert_allclose(scores[0].probs, scores[1].probs, atol=5e-3)
 
 
@@ -63,8 +63,8 @@ def test_a_recorded_run_goes_on_after_a_kill_and_another_way(digits: Task, tmp_p
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(unida.pipeline, "train", lambda *args: train(*args[:5], _stop_at(12)))
         with pytest.raises(KeyboardInterrupt):
-            run_adaptation(digits.config(out, launch="captured", **ON_GPU))
-    again = run_adaptation(digits.config(out, launch="eager", **ON_GPU), resume=True)
+            run_adaptation(digits.config(out, cuda_graphs="on", **ON_GPU))
+    again = run_adaptation(digits.config(out, cuda_graphs="off", **ON_GPU), resume=True)
     probs = [model.score(digits.target)[1].probs for model in (whole, again)]
     np.testing.assert_allclose(*probs, atol=5e-3)
 
@@ -78,10 +78,10 @@ def _stop_at(step: int) -> Any:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("launch", ["eager", "captured"])
+@pytest.mark.parametrize("graphs", ["off", "on"])
 @capturable
 def test_no_step_waits_for_the_device(
-    digits: Task, out: Path, method: str, launch: str, monkeypatch: pytest.MonkeyPatch
+    digits: Task, out: Path, method: str, graphs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two log points the host only queues work: what makes it wait is counted."""
     with _counted_waits() as waits:
@@ -91,7 +91,7 @@ def test_no_step_waits_for_the_device(
 
         monkeypatch.setattr(unida.pipeline, "train", lambda *args: train(*args[:5], report))
         options = ON_GPU | {"steps": 40, "log_every": 40, "checkpoint_every": 40}
-        run_adaptation(digits.config(out, method=method, launch=launch, **options))
+        run_adaptation(digits.config(out, method=method, cuda_graphs=graphs, **options))
     assert [str(w.message) for w in waits if WAITED in str(w.message)] == []
 
 

@@ -1,10 +1,11 @@
-"""What a benchmark compares: methods, each as it is or with some settings."""
+"""What a benchmark compares: methods and presets, each as it is or with some settings."""
 
 from dataclasses import dataclass
+from typing import Any
 
-from unida.config import parse_settings
-from unida.errors import require
+from unida.config import RunConfig, split_pairs
 from unida.methods import METHODS
+from unida.methods.presets import configure, find_preset
 
 
 @dataclass(frozen=True)
@@ -13,47 +14,37 @@ class BenchEntry:
 
     Attributes:
         name: as the user wrote it.
-        method: key of `METHODS`.
-        settings: `key=value` texts.
+        preset: a method or a preset.
+        settings: `key=value` texts, on top of the preset's.
     """
 
     name: str
-    method: str
+    preset: str
     settings: tuple[str, ...] = ()
+
+    @property
+    def method(self) -> str:
+        return find_preset(self.preset).method
 
     @property
     def is_reconstruction(self) -> bool:
         return METHODS[self.method].about.spec == "reconstruction"
 
+    def config(self, usual: dict[str, Any], **options: Any) -> RunConfig:
+        """Make the configuration of a run.
 
-AS_PUBLISHED = ("lam=1", "width=0", "hidden=2", "projection_lr=0.01", "neighbours=0")
-"""Of our own defaults of SAN, those that its authors do not have, undone."""
-
-VARIANTS: dict[str, BenchEntry] = {
-    entry.name: entry
-    for entry in (
-        # The rows of the paper's ablation, and its two forms of the losses.
-        BenchEntry("san-no-aio", "san", ("classifier=closed_and_open",)),
-        BenchEntry("san-no-scl", "san", ("contrast=none",)),
-        BenchEntry("san-info-nce", "san", ("contrast=info_nce",)),
-        BenchEntry("san-released", "san", ("contrast=released", *AS_PUBLISHED)),
-        BenchEntry(
-            "san-paper",
-            "san",
-            ("contrast=paper", "third=log", "head=linear", "entropy=0", *AS_PUBLISHED),
-        ),
-        BenchEntry("spa-ovanet", "spa", ("base=ovanet",)),
-    )
-}
-"""Settings worth a name of their own."""
+        Args:
+            usual: options that the preset's come before.
+            **options: options that come before the preset's.
+        """
+        options = dict(usual) | dict(find_preset(self.preset).options) | options
+        return configure(self.preset, self.settings, **options)
 
 
 def parse_entry(text: str) -> BenchEntry:
-    """`san`, a name of `VARIANTS`, or a method with settings: `san:lam=0.3:contrast=none`."""
+    """Read `san`, a preset, or either with settings: `san:lam=0.3:contrast=none`."""
     name, *settings = text.split(":")
-    known = VARIANTS.get(name) or BenchEntry(name, name)
-    allowed = ", ".join([*METHODS, *VARIANTS])
-    require(known.method in METHODS, "a method", name, f"{allowed}, or one with :KEY=VALUE")
-    entry = BenchEntry(text, known.method, (*known.settings, *settings))
-    parse_settings(METHODS[entry.method].Config, entry.settings, text)
+    entry = BenchEntry(text, name, tuple(settings))
+    split_pairs(settings, "setting of " + text)
+    entry.config({})  # a bad setting is found here
     return entry

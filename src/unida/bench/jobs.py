@@ -13,9 +13,8 @@ from typing import Any
 
 from unida.bench.entries import parse_entry
 from unida.bench.results import FORMAT
-from unida.config import WHERE_NOT_WHAT, RunConfig, from_mapping, parse_settings
+from unida.config import ENVIRONMENT, RunConfig, current_options
 from unida.errors import require
-from unida.methods import METHODS
 from unida.protocols.tasks import load_protocol
 
 GIVEN_BY_THE_JOB = frozenset({"source", "target", "out", "method", "settings", "seed"})
@@ -54,12 +53,9 @@ class Job:
         """Return the config of the run, with the files of its task."""
         entry = parse_entry(self.entry)
         # The papers train on all source images.
-        values = {"holdout": 0.0} | load_protocol(self.data).run | self.options
+        usual = {"holdout": 0.0} | load_protocol(self.data).run
         places = {"source": str(source), "target": str(target), "out": str(out)}
-        config = from_mapping(RunConfig, values | places, "a run")
-        return dataclasses.replace(
-            config, method=entry.method, settings=entry.settings, seed=self.seed
-        )
+        return entry.config(usual, **current_options(self.options), **places, seed=self.seed)
 
     @functools.cached_property
     def name(self) -> str:
@@ -69,18 +65,15 @@ class Job:
         return f"{readable}_{_digest(self._everything())}"
 
     def _everything(self) -> dict[str, Any]:
-        entry, protocol = parse_entry(self.entry), load_protocol(self.data)
-        run = dataclasses.asdict(self.config(Path(), Path(), Path()))
+        protocol = load_protocol(self.data)
+        run = self.config(Path(), Path(), Path()).flat()
         weights = run["weights"]
         if weights is not None and Path(weights).is_file():
             run["weights"] = _digest_of_file(weights)
         return dataclasses.asdict(self) | {
             "data": protocol.name,
             "split": dataclasses.asdict(protocol.splits[self.setting]),
-            "options": {k: v for k, v in run.items() if k not in WHERE_NOT_WHAT},
-            "settings": dataclasses.asdict(
-                parse_settings(METHODS[entry.method].Config, entry.settings, entry.name)
-            ),
+            "options": {k: v for k, v in run.items() if k not in ENVIRONMENT},
             "format": FORMAT,
         }
 

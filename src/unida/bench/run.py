@@ -14,16 +14,16 @@ import tyro
 from rich.live import Live
 from rich.table import Table
 
-from unida.bench.entries import VARIANTS
 from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job, check_noise, plan
 from unida.bench.local_runner import run_local
 from unida.bench.ray_runner import run_on_ray
 from unida.bench.results import gather
 from unida.bench.worker import Places
-from unida.config import split_pairs
+from unida.config import current_options, split_pairs
 from unida.errors import UserError, require, shorten
 from unida.methods import METHODS
+from unida.methods.presets import PRESETS
 from unida.protocols.digits import write_whole_digits
 from unida.protocols.tasks import load_protocol, parse_tasks
 from unida.utils.console import console, say
@@ -65,9 +65,9 @@ class Bench:
     """Also score every checkpoint with target labels, for a column called 'oracle'."""
     on: Literal["local", "ray"] = "local"
     """Processes of this machine, or tasks of a Ray cluster."""
-    at_once: int | None = None
+    workers: int | None = None
     """Processes at a time on this machine; by default one for every 4 cores, or one on a GPU."""
-    in_a_row: int = 1
+    runs_per_worker: int = 1
     """Runs of one process, one after the other; more than one spares short runs its start."""
     address: str = "auto"
     """Of the Ray cluster."""
@@ -94,7 +94,7 @@ def run_bench(given: Bench) -> None:
         if given.on == "ray":
             run_on_ray(jobs, places, given.address, given.cpus, given.gpus, tell)
         else:
-            run_local(jobs, places, given.at_once or _at_once(), tell, given.in_a_row)
+            run_local(jobs, places, given.workers or _usual_workers(), tell, given.runs_per_worker)
     with folder.lock("results", wait=True):
         if any(folder.state(job) == "done" for job in jobs):
             gather(folder.path)
@@ -111,8 +111,8 @@ def planned(given: Bench) -> list[Job]:
     path = Path(given.protocol)
     require(given.seeds >= 1, "seeds", given.seeds, "1 or more")
     require(given.first_seed >= 0, "first_seed", given.first_seed, "0 or more")
-    require(given.at_once is None or given.at_once >= 1, "at_once", given.at_once, "1 or more")
-    require(given.in_a_row >= 1, "in_a_row", given.in_a_row, "1 or more")
+    require(given.workers is None or given.workers >= 1, "workers", given.workers, "1 or more")
+    require(given.runs_per_worker >= 1, "runs_per_worker", given.runs_per_worker, "1 or more")
     return plan(
         str(path.absolute()) if path.suffix == ".toml" else protocol.name,
         given.setting,
@@ -130,14 +130,14 @@ def planned(given: Bench) -> list[Job]:
 
 def _options(pairs: tuple[str, ...]) -> dict[str, str]:
     """Options of the runs; a weights file is named so that it is found from anywhere."""
-    options = split_pairs(pairs, "a run")
+    options = current_options(split_pairs(pairs, "option"))
     if Path(options.get("weights", "none")).is_file():
         options["weights"] = os.path.abspath(options["weights"])
     return options
 
 
 def _entries(text: str) -> list[str]:
-    groups = {"all": [*METHODS], "ablation": ["san", *(v for v in VARIANTS if v[:3] == "san")]}
+    groups = {"all": [*METHODS], "ablation": ["san", *(v for v in PRESETS if v[:3] == "san")]}
     names = [name.strip() for name in text.split(",") if name.strip()]
     require(bool(names), "methods", text, "one name at least")
     return [entry for name in names for entry in groups.get(name, [name])]
@@ -160,7 +160,7 @@ def _digits(given: Bench, folder: ResultsFolder) -> Path:
     return root
 
 
-def _at_once() -> int:
+def _usual_workers() -> int:
     return 1 if torch.cuda.is_available() else max(1, (os.cpu_count() or 1) // 4)
 
 
@@ -201,7 +201,7 @@ def _steps(jobs: list[Job], folder: ResultsFolder) -> float:
     for job in jobs:
         state = folder.state(job)
         if state == "running":
-            total += folder.steps_done(job) / job.config(Path(), Path(), Path()).steps
+            total += folder.steps_done(job) / job.config(Path(), Path(), Path()).optim.steps
         total += state in ("done", "failed")
     return total
 

@@ -20,7 +20,7 @@ from unida import __version__
 from unida.bench.arrays import Arrays
 from unida.bench.jobs import Job
 from unida.bench.results import ALONE, Result, RuleResult, without_off
-from unida.config import WHERE_NOT_WHAT, RunConfig
+from unida.config import ENVIRONMENT, RunConfig
 from unida.data.augmentations import View
 from unida.data.domain import Domain, load_domains
 from unida.data.embeddings import embed
@@ -66,7 +66,7 @@ class Oracle:
             self._target = load_images(self.config, samples, method, method.target_views)
         target = self._target
         scored = predict_images(
-            method, target.pixels, self.config.image_size, target.device, features=False
+            method, target.pixels, self.config.data.image_size, target.device, features=False
         )
         rules = fit_rules(scored.unknown_score)
         found = compare(scored, true_names(target.samples), self.task.known_classes, rules)
@@ -91,7 +91,7 @@ def score_run(
     target = load_images(
         config, read_labelled(task.target), model.method, model.method.target_views
     )
-    scored = predict_images(model.method, target.pixels, config.image_size, model.device)
+    scored = predict_images(model.method, target.pixels, config.data.image_size, model.device)
     found = compare(scored, true_names(target.samples), task.known_classes, model.rules)
     ranking = rank(found)
     unknown = int((found.labels == len(task.known_classes)).sum())
@@ -114,7 +114,7 @@ def score_run(
         settings=dataclasses.asdict(model.method.config),
         rules=under_rules(found, ranking, model.rules, (task.known_classes, task.shared_classes)),
         ranking=defined(dataclasses.asdict(ranking)),
-        seconds=round(_seconds_of_training(RunFolder(config.out), config.members), 2),
+        seconds=round(_seconds_of_training(config), 2),
         parameters=sum(p.numel() for p in model.method.parameters()),
         made_with=_made_with(model, config),
         oracle=oracle.best() if oracle else {},
@@ -150,9 +150,11 @@ def load_images(
     config: RunConfig, samples: Samples, method: Method, views: tuple[View, ...]
 ) -> Domain:
     """Images as the run saw them; a frozen run's embeddings are there already."""
-    device = pick_device(config.device)
+    device = pick_device(config.compute.device)
     domain = load_domains(config, device, {"images": samples}, lambda name: _quietly)["images"]
-    return embed(domain, method.backbone, views, config, _quietly) if config.frozen else domain
+    return (
+        embed(domain, method.backbone, views, config, _quietly) if config.model.frozen else domain
+    )
 
 
 def _quietly(done: int, total: int) -> None:
@@ -165,11 +167,11 @@ def _source_sample(
     """How many source images there are; labels and features of some, evenly spaced."""
     samples = read_labelled(task.source)
     n, views = len(samples), model.method.source_views
-    if config.frozen:  # embeddings are looked up by the whole domain
+    if config.model.frozen:  # embeddings are looked up by the whole domain
         domain = _some(load_images(config, samples, model.method, views))
     else:
         domain = load_images(config, samples.keep(_evenly(n), ()), model.method, views)
-    scored = predict_images(model.method, domain.pixels, config.image_size, model.device)
+    scored = predict_images(model.method, domain.pixels, config.data.image_size, model.device)
     assert domain.samples.labels is not None
     return n, (domain.samples.labels, scored.features)
 
@@ -215,19 +217,18 @@ def _in_few_directions(target: Features, source: Features) -> tuple[Features, Fe
 
 def _options(config: RunConfig, method: Method) -> dict[str, Any]:
     """As they were in force; a frozen network has no use for those left to its weights."""
-    config = config if config.frozen else resolve_auto(config, method.backbone)
-    left_out = WHERE_NOT_WHAT | {"method", "settings", "seed"}
-    values = dataclasses.asdict(config)
-    values = without_off({"ensemble": values.pop("members")} | values)
+    config = config if config.model.frozen else resolve_auto(config, method.backbone)
+    left_out = ENVIRONMENT | {"method", "settings", "seed", "refine"}
+    values = without_off(config.flat())
     return {k: v for k, v in values.items() if k not in left_out} | {
-        "weights": Path(config.weights).name if config.weights else None
+        "weights": Path(config.model.weights).name if config.model.weights else None
     }
 
 
-def _seconds_of_training(run: RunFolder, members: int) -> float:
+def _seconds_of_training(config: RunConfig) -> float:
     """Over all members, and all the stretches of a run that was stopped and resumed."""
-    total = 0.0
-    for number in range(members):
+    run, total = RunFolder(config.output.out), 0.0
+    for number in range(config.decision.ensemble):
         last = 0
         for line in map(json.loads, run.member(number).metrics.read_text().splitlines()):
             total += (line["step"] - last) / line["steps_per_second"]
@@ -250,8 +251,8 @@ def _made_with(model: Model, config: RunConfig) -> dict[str, str]:
 
 def _precision(config: RunConfig, device: torch.device) -> str:
     """What `auto` came to."""
-    if config.precision != "auto":
-        return config.precision
+    if config.compute.precision != "auto":
+        return config.compute.precision
     return "bf16" if pick_dtype("auto", device) else "fp32"
 
 

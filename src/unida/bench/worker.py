@@ -12,8 +12,9 @@ from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.results import write_results
 from unida.bench.scoring import Oracle, score_run
-from unida.config import RunConfig, load_config
+from unida.config import RunConfig
 from unida.errors import UserError
+from unida.methods.presets import load_config
 from unida.pipeline import run_adaptation
 from unida.protocols.tasks import TaskFiles, load_protocol, write_task
 from unida.training.run_folder import RunFolder
@@ -60,7 +61,7 @@ def work(job: Job, places: Places) -> bool:
 def _run(job: Job, folder: ResultsFolder, places: Places) -> None:
     task = _task_files(job, folder, places)
     config = _cached(job.config(task.source, task.target, folder.run(job).absolute()), folder)
-    run = RunFolder(config.out)
+    run = RunFolder(config.output.out)
     _drop_if_moved(run, config)
     oracle = Oracle(task, config, run.path) if job.oracle else None
     model = run_adaptation(config, resume=run.config.exists(), watch=oracle)
@@ -89,14 +90,14 @@ def _task_files(job: Job, folder: ResultsFolder, places: Places) -> TaskFiles:
 
 def _cached(config: RunConfig, folder: ResultsFolder) -> RunConfig:
     """Runs share their decoded images, unless told otherwise, and leave no reports."""
-    mode = "disk" if config.cache == "auto" else config.cache
-    cache_dir = config.cache_dir or str((folder.path / "cache").absolute())
-    return dataclasses.replace(config, cache=mode, cache_dir=cache_dir, report=False)
+    mode = "disk" if config.data.cache == "auto" else config.data.cache
+    cache_dir = config.data.cache_dir or str((folder.path / "cache").absolute())
+    return config.replace(cache=mode, cache_dir=cache_dir, report=False)
 
 
 def _drop_if_moved(run: RunFolder, config: RunConfig) -> None:
     """An unfinished run whose image lists lay elsewhere is begun anew."""
-    if run.config.exists() and load_config(run.config).source != config.source:
+    if run.config.exists() and load_config(run.config).data.source != config.data.source:
         shutil.rmtree(run.path)
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,11 +18,11 @@ from unida import __version__
 from unida.bench.figures.run import Figure, run_figure
 from unida.bench.run import Bench, run_bench
 from unida.bench.tables.run import TableCommand, run_table
-from unida.bench.tune.plan import Tune
+from unida.bench.tune.plan import StudyOptions
 from unida.bench.tune.run import run_tune
 from unida.cli.demo import Demo, run_demo
 from unida.cli.parser import parse as _parse
-from unida.config import RunConfig, load_config
+from unida.cli.parser import parse_run
 from unida.data.samples import Skipped
 from unida.decision.rejection import RULES, describe_rule, describe_rules
 from unida.discovery.discover import Discover, run_discover
@@ -30,11 +30,12 @@ from unida.errors import UserError, shorten
 from unida.evaluation.evaluate import calibration_errors, evaluate, to_json
 from unida.export import Export, run_export
 from unida.methods import METHODS
+from unida.methods.presets import RunOptions, load_config
 from unida.model import load
 from unida.pipeline import run_adaptation
 from unida.protocols.check import DataCheck, run_data_check
 from unida.report.build import Report, refresh_report, run_report
-from unida.review.continuation import drop_foreign_options, next_config, run_continuation
+from unida.review.continuation import drop_foreign_weights, next_config, run_continuation
 from unida.review.server import Review, run_review
 from unida.training.predictions import prediction_lines
 from unida.training.run_folder import RunFolder, require_writable, write_lines, write_text
@@ -45,7 +46,7 @@ from unida.utils.devices import pick_device
 
 
 @dataclass(frozen=True)
-class Adapt(RunConfig):
+class Adapt(RunOptions):
     """Adapts a classifier from labelled source images to unlabelled target images.
 
     Example: unida adapt --source photos --target sketches --out runs/first
@@ -61,9 +62,6 @@ class Adapt(RunConfig):
     trust: float = 0.9
     """With --continue: target images called a known class with this confidence or more, and not
     corrected, are learned from too, lest the new classes be told by their domain; 2 is none."""
-
-    def __post_init__(self) -> None:
-        """Nothing is checked while parsing: a bad value is answered in one sentence later."""
 
 
 @dataclass(frozen=True)
@@ -113,28 +111,35 @@ class Methods:
     """
 
 
+@dataclass(frozen=True)
+class Tune(RunOptions):
+    """Search settings of a method, chosen without target labels.
+
+    The same command again goes on with it; on another machine, it helps. Options of a run and
+    --set are as for unida adapt.
+
+    Example: unida tune --source photos --target sketches --out study --space lam=0.1,0.3,1
+    """
+
+    study: StudyOptions = field(default_factory=StudyOptions)
+
+
 def adapt_command(args: list[str]) -> None:
-    given = _parse(Adapt, "adapt", args)
+    given = parse_run(Adapt, "adapt", args)
+    out = given.output.out
+    stored = RunFolder(out).config
     if given.continue_:
-        _continue(given.continue_, args)
+        if given.resume:
+            raise UserError("A continued run goes on like any other: --out and --resume alone.")
+        begun = next_config(given.continue_)
+        config = drop_foreign_weights(parse_run(Adapt, "adapt", args, begun).config(), begun)
+        run_continuation(given.continue_, config, given.min_confidence, given.trust)
         return
-    config = _run_config(given)
-    if given.resume and given.out and not given.source and not RunFolder(given.out).config.exists():
-        raise UserError(f"{given.out} holds no run to go on with: give the whole command again.")
-    if given.resume and RunFolder(given.out).config.exists():
-        stored = load_config(RunFolder(given.out).config)
-        default = Adapt(**dataclasses.asdict(stored))
-        config = _run_config(_parse(Adapt, "adapt", args, default))
-    run_adaptation(config, resume=given.resume)
-
-
-def _continue(run: Path, args: list[str]) -> None:
-    begun = next_config(run)
-    given = _parse(Adapt, "adapt", args, Adapt(**dataclasses.asdict(begun)))
-    if given.resume:
-        raise UserError("A continued run goes on like any other: --out and --resume alone.")
-    config = drop_foreign_options(_run_config(given), begun)
-    run_continuation(run, config, given.min_confidence, given.trust)
+    if given.resume and out and not given.data.source and not stored.exists():
+        raise UserError(f"{out} holds no run to go on with: give the whole command again.")
+    if given.resume and stored.exists():
+        given = parse_run(Adapt, "adapt", args, load_config(stored))
+    run_adaptation(given.config(), resume=given.resume)
 
 
 def predict_command(args: list[str]) -> None:
@@ -258,7 +263,8 @@ def figure_command(args: list[str]) -> None:
 
 
 def tune_command(args: list[str]) -> None:
-    run_tune(_parse(Tune, "tune", args))
+    given = parse_run(Tune, "tune", args)
+    run_tune(given.config(), given.study)
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
@@ -325,7 +331,3 @@ def main(argv: list[str] | None = None) -> int:
         say(f"unida: stopped. {goes_on}" if args[0] == "adapt" else "unida: stopped.")
         return 130
     return 0
-
-
-def _run_config(given: Adapt) -> RunConfig:
-    return RunConfig(**{f.name: getattr(given, f.name) for f in dataclasses.fields(RunConfig)})

@@ -61,16 +61,20 @@ def load_domains(
         named_samples: by domain name.
         progress: called with a domain's name, gives its progress callback.
     """
-    size = config.pixel_size
+    size = config.data.pixel_size
     folder = cache_folder(config)
     needed = sum(len(samples) for samples in named_samples.values()) * 3 * size * size
     # Processes that share the images map one file, rather than each keeping its own.
-    wanted = "disk" if config.cache == "auto" and distributed.world_size() > 1 else config.cache
+    wanted = (
+        "disk"
+        if config.data.cache == "auto" and distributed.world_size() > 1
+        else config.data.cache
+    )
 
     def cached() -> int:
         return sum(cached_bytes(samples, size, folder) for samples in named_samples.values())
 
-    mode = choose_cache(wanted, needed, config.memory_gb, folder, cached)
+    mode = choose_cache(wanted, needed, config.data.memory_gb, folder, cached)
     domains = {}
     for name, samples in named_samples.items():
         samples, pixels = load_pixels(samples, size, mode, folder, progress(name))
@@ -82,7 +86,7 @@ def load_domains(
 
 def cache_folder(config: RunConfig) -> Path:
     """Return the folder of decoded pixels and embeddings."""
-    return Path(config.cache_dir) if config.cache_dir else default_cache_dir()
+    return Path(config.data.cache_dir) if config.data.cache_dir else default_cache_dir()
 
 
 def on_device(store: ArrayStore, device: torch.device) -> ArrayStore:

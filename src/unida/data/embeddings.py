@@ -75,11 +75,11 @@ def embed(
         progress: called as images are done.
     """
     wanted = dict.fromkeys(view for view in views if view != EVAL_VIEW) or (WEAK_VIEW,)
-    augmented = tuple(view.adjusted(config.flip, config.jitter) for view in wanted)
-    augmented = augmented[: config.frozen_views]
+    augmented = tuple(view.adjusted(config.data.flip, config.data.jitter) for view in wanted)
+    augmented = augmented[: config.model.frozen_views]
     backbone.to(domain.device)
     backbone.eval()
-    shape = (len(domain), 1 + config.frozen_views, backbone.out_features)
+    shape = (len(domain), 1 + config.model.frozen_views, backbone.out_features)
     folder = cache_folder(config)
     maker = _maker(backbone, augmented, config)
     file = folder / f"{_key(domain, maker)}.f32"
@@ -158,16 +158,16 @@ def _embeddings(
     for block, index in enumerate(torch.split(torch.arange(len(domain)), _CHUNK)):
         images = domain.images(index)
         new, known = earlier.split(images)
-        rows = torch.empty(len(index), 1 + config.frozen_views, backbone.out_features)
+        rows = torch.empty(len(index), 1 + config.model.frozen_views, backbone.out_features)
         if known:
             is_known = torch.ones(len(index), dtype=torch.bool).index_fill(0, new, False)
             rows[is_known] = torch.from_numpy(np.stack(known))
-        for number in range((1 + config.frozen_views) * bool(len(new))):
+        for number in range((1 + config.model.frozen_views) * bool(len(new))):
             draws = generator(
                 0, "embedding", number, block
             )  # whatever the seed: they are made once
             view = augmented[(number - 1) % len(augmented)] if number else EVAL_VIEW
-            shown = make_view(view, images[send(new, images.device)], config.image_size, draws)
+            shown = make_view(view, images[send(new, images.device)], config.data.image_size, draws)
             rows[new, number] = backbone(shown).cpu()
         yield rows
         progress(int(index[-1]) + 1, len(domain))
@@ -193,7 +193,7 @@ def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:
 
 def _maker(backbone: Embedder, augmented: tuple[View, ...], config: RunConfig) -> bytes:
     """A name for all that embeddings follow from but the images."""
-    said = (augmented, config.frozen_views, config.image_size, backbone.spec)
+    said = (augmented, config.model.frozen_views, config.data.image_size, backbone.spec)
     key = blake2b(repr(said).encode(), digest_size=16)
     for tensor in backbone.state_dict().values():
         key.update(tensor.cpu().numpy().tobytes())

@@ -174,12 +174,12 @@ def _load_opened(
     samples: Samples, openers: Sequence[Opener], config: RunConfig, progress: Progress
 ) -> tuple[Samples, PixelStore]:
     """Open every image once; keep the pixels if they fit, and leave bad images out."""
-    size = config.pixel_size
+    size = config.data.pixel_size
 
     def decode(opener: Opener) -> Pixels:
         return decode_opened(opener, size)
 
-    if len(openers) * 3 * size * size <= config.memory_gb * 2**30:
+    if len(openers) * 3 * size * size <= config.data.memory_gb * 2**30:
         pixels, bad = decode_to_memory(samples, openers, decode, size, progress)
         return without(samples, bad), ArrayStore(pixels)
     bad = decode_all(samples, openers, decode, lambda pixels: None, progress)

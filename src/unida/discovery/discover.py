@@ -9,7 +9,6 @@ from typing import Annotated
 import numpy as np
 import tyro
 
-from unida.config import load_config
 from unida.discovery.algorithms import ALGORITHMS, DEFAULT, resolve_algorithm
 from unida.discovery.categories import Categories
 from unida.discovery.clustering import find_categories, representatives, select_known
@@ -17,6 +16,7 @@ from unida.discovery.clusters import normalize_rows
 from unida.discovery.names import is_text_image_model, read_vocabulary, suggest_names
 from unida.errors import UserError
 from unida.evaluation.feature_store import read_feature_store
+from unida.methods.presets import load_config
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder
 from unida.utils.console import say
@@ -119,7 +119,7 @@ def find_text_image_model(run: RunFolder, place: Path | None) -> Path:
     """Return the folder of the text-image model: the given one, or the backbone of the run."""
     if place:
         return place
-    backbone = load_config(run.config).backbone
+    backbone = load_config(run.config).model.backbone
     model = Path(backbone.removeprefix("hf:"))
     if backbone.startswith("hf:") and is_text_image_model(model):
         return model

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from unida.config import RunConfig, from_mapping
+from unida.config import RunConfig
 from unida.errors import UserError, require, shorten
 from unida.protocols.names import Spellings, key_of
 from unida.types import UNKNOWN
@@ -261,11 +261,14 @@ def _tasks(
 
 
 def _run(given: dict[str, Any], where: str) -> dict[str, Any]:
-    """The options as `RunConfig` types them, so that a bad one is found here."""
+    """Return the options as `RunConfig` types them, so that a bad one is found here."""
     for name in GIVEN_BY_THE_TASK:
         require(name not in given, f"an option in [run] of {where}", name, "what no task gives")
-    config = from_mapping(RunConfig, given, f"[run] of {where}")
-    return {name: getattr(config, name) for name in given}
+    try:
+        options = RunConfig.from_flat(**given).flat()
+    except UserError as error:
+        raise UserError(f"[run] of {where}: {error}") from None
+    return {name: options[name] for name in given}
 
 
 def _class_counts(

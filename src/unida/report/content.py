@@ -12,9 +12,10 @@ import numpy as np
 import torch
 
 from unida import __version__
-from unida.config import RunConfig, load_config
+from unida.config import RunConfig
 from unida.evaluation.feature_store import FeatureStore, read_feature_store
 from unida.methods import METHODS
+from unida.methods.presets import load_config
 from unida.report import summary_text
 from unida.report.layout import layout_2d, to_grid
 from unida.report.run_reader import (
@@ -64,10 +65,10 @@ def collect(run: RunFolder) -> dict[str, Any]:
     verdicts, found = read_predictions(run, classes), read_categories(run)
     rule = said["rules"][said["reject"]]
     doubt = doubt_of(verdicts, rule["threshold"], len(classes))
-    pick = _pick(run, verdicts, doubt, config.seed)
+    pick = _pick(run, verdicts, doubt, config.optim.seed)
     evaluation, skipped = read_json(run.evaluation), read_rows(run.skipped)
     truth = read_truth(evaluation["labels"], verdicts.paths) if evaluation else {}
-    root = _root(config.target, verdicts.paths)
+    root = _root(config.data.target, verdicts.paths)
     paths = [verdicts.paths[i] for i in pick.target] + _source_paths(pick)
     sprites = make_sprites(paths)
     return {
@@ -88,8 +89,8 @@ def collect(run: RunFolder) -> dict[str, Any]:
         "scores": _scores(verdicts, rule),
         "root": root,
         "target": _target(verdicts, pick, doubt, root, found, truth),
-        "source": _source(pick, _root(config.source, _source_paths(pick))),
-        "map": _map(pick, config.seed),
+        "source": _source(pick, _root(config.data.source, _source_paths(pick))),
+        "map": _map(pick, config.optim.seed),
         "sprites": dataclasses.asdict(sprites),
         "categories": _categories(found, verdicts, pick, root),
         "curves": _curves(read_metrics(run)),
@@ -121,7 +122,7 @@ def _about(run: RunFolder, config: RunConfig, said: dict[str, Any]) -> dict[str,
         "asked": said["reject"],
         "rule": said["rules"][said["reject"]],
         "command": summary_text.command(config),
-        "config": {key: _text(value) for key, value in dataclasses.asdict(config).items()},
+        "config": {key: _text(value) for key, value in config.flat().items()},
         "settings": {key: _text(value) for key, value in said["settings"].items()},
         "versions": {
             "unida": __version__,

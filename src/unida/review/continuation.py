@@ -4,17 +4,17 @@ Its source is the source of the reviewed run, the images of every named category
 with corrected labels. It is written to source.csv in the folder of the next run.
 """
 
-import dataclasses
 import logging
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from unida.config import RunConfig, load_config
+from unida.config import RunConfig
 from unida.data.samples import read_source
 from unida.discovery.categories import LabelledImage
 from unida.errors import UserError, require, shorten
+from unida.methods.presets import load_config
 from unida.model import Model
 from unida.pipeline import checked, run_adaptation
 from unida.review.corrections import Corrections, read_corrections, read_review_target
@@ -73,15 +73,15 @@ def next_config(path: str | Path) -> RunConfig:
     """
     stored = load_config(RunFolder(path).config)
     trained = str(RunFolder(path).model.absolute())
-    return dataclasses.replace(stored, out="", weights=stored.weights if stored.frozen else trained)
+    weights = stored.model.weights if stored.model.frozen else trained
+    return stored.replace(out="", weights=weights)
 
 
-def drop_foreign_options(given: RunConfig, inherited: RunConfig) -> RunConfig:
-    """Drop inherited settings of another method and weights of another backbone."""
-    if given.method != inherited.method and given.settings == inherited.settings:
-        given = dataclasses.replace(given, settings=())
-    if given.backbone != inherited.backbone and given.weights == inherited.weights:
-        given = dataclasses.replace(given, weights=None)
+def drop_foreign_weights(given: RunConfig, inherited: RunConfig) -> RunConfig:
+    """Drop inherited weights of another backbone."""
+    now, then = given.model, inherited.model
+    if now.backbone != then.backbone and now.weights == then.weights:
+        given = given.replace(weights=None)
     return given
 
 
@@ -96,23 +96,23 @@ def run_continuation(
         min_confidence: images whose category is less sure are left out.
         trust: target images predicted to be of a known class with this confidence are added too.
     """
-    require(bool(config.out), "out", "", "a new folder: name it with --out")
+    require(bool(config.output.out), "out", "", "a new folder: name it with --out")
     require(0 <= min_confidence <= 1, "min_confidence", min_confidence, "from 0 to 1")
     config = checked(config)
     reviewed = read_reviewed_run(path)
-    samples = read_source(config.source)
+    samples = read_source(config.data.source)
     assert samples.labels is not None
     labels = (samples.classes[k] for k in samples.labels)
     old = dict(zip(map(str, samples.paths), labels, strict=True))
     new = extend_source(old, reviewed, min_confidence, trust)
-    run = RunFolder(config.out)
-    distributed.setup(pick_device(config.device))
+    run = RunFolder(config.output.out)
+    distributed.setup(pick_device(config.compute.device))
     with distributed.main_process_first():
         if distributed.is_main_process():
             _write_source(new, run, config)
     say(describe_additions(old, new))
     try:
-        return run_adaptation(dataclasses.replace(config, source=str(run.source)))
+        return run_adaptation(config.replace(source=str(run.source)))
     finally:
         if distributed.is_main_process() and not run.config.exists():
             run.source.unlink(missing_ok=True)  # the run did not begin: free its folder

@@ -4,7 +4,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from unida.methods import Method
 from unida.methods.base import DomainName
 from unida.models.backbones.base import Backbone
 from unida.training.run_folder import RunFolder
-from unida.training.step import Numbers, choose_launch, make_step
+from unida.training.step import Numbers, make_step, use_cuda_graphs
 from unida.types import Batch
 from unida.utils import distributed
 from unida.utils.chunking import RowBuffer
@@ -53,23 +53,25 @@ def train(
     config = resolve_auto(config, method.backbone)
     accelerator = _accelerator(device)
     method.to(device)
-    if config.batch_norm == "stored":
+    if config.model.batch_norm == "stored":
         method.backbone.freeze_bn_stats()
     if device.type == "cuda":
         method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     distributed.convert_sync_batch_norm(method.backbone)
     optimizer = _optimizer(method, config)
     first = _restore(method, optimizer, run)
-    launch = choose_launch(config, method, device)
-    _place_lr(optimizer, None if launch == "eager" else device)
+    graphs = use_cuda_graphs(config, method, device)
+    _place_lr(optimizer, device if graphs else None)
     model, optimizer = accelerator.prepare(method, optimizer)
-    dtype = pick_dtype(config.precision, device)
-    take_step = make_step(launch, method, model, optimizer, accelerator, dtype)
+    dtype = pick_dtype(config.compute.precision, device)
+    take_step = make_step(
+        graphs, config.compute.compile, method, model, optimizer, accelerator, dtype
+    )
     look = _Look(method, batches)
     tally = _Tally(first)
     model.train()
-    for step in range(first, config.steps):
-        seed_device(device, derive_seed(config.seed, "step", step))  # dropout and the like
+    for step in range(first, config.optim.steps):
+        seed_device(device, derive_seed(config.optim.seed, "step", step))  # dropout and the like
         if method.refresh_every and step % method.refresh_every == 0:
             _refresh(method, look, step)
         _set_lr(optimizer, config, step)
@@ -78,10 +80,13 @@ def train(
         tally.add(step, take_step(batches.at(step, method)))
 
         done = step + 1
-        checkpoint = done % config.checkpoint_every == 0 or done == config.steps
+        checkpoint = done % config.output.checkpoint_every == 0 or done == config.optim.steps
         line = None
-        if checkpoint or done % config.log_every == 0:
-            line = {"step": done, "lr": inverse_decay(config.lr, step, config.steps)} | tally.line()
+        if checkpoint or done % config.output.log_every == 0:
+            line = {
+                "step": done,
+                "lr": inverse_decay(config.optim.lr, step, config.optim.steps),
+            } | tally.line()
             run.append_metrics(line)
         if checkpoint:
             parts = {"model": method.state_dict(), "optimizer": optimizer.state_dict()}
@@ -91,7 +96,7 @@ def train(
                 watch(done, method)
         report(done, line)
     if method.refresh_every:
-        _refresh(method, look, config.steps)
+        _refresh(method, look, config.optim.steps)
     _settle(method, look)
 
 
@@ -108,8 +113,8 @@ class Batches:
         self.config = config
         self.domains: dict[DomainName, Domain] = {"source": source, "target": target}
         self.labels = torch.from_numpy(source.samples.labels)
-        self.from_source = Balanced(source.samples.labels, config.batch, config.seed)
-        self.from_target = Shuffled(len(target), config.batch, config.seed)
+        self.from_source = Balanced(source.samples.labels, config.optim.batch, config.optim.seed)
+        self.from_target = Shuffled(len(target), config.optim.batch, config.optim.seed)
         self._pool = ThreadPoolExecutor(1)
         self._ahead: tuple[int, Future[_Fetched]] | None = None
 
@@ -118,9 +123,9 @@ class Batches:
         if self._ahead is None or self._ahead[0] != step:
             self._ahead = (step, self._pool.submit(self._fetch, step))
         source_index, source, target_index, target = self._ahead[1].result()
-        if step + 1 < self.config.steps:
+        if step + 1 < self.config.optim.steps:
             self._ahead = (step + 1, self._pool.submit(self._fetch, step + 1))
-        wanted = method.extra(step, generator(self.config.seed, "extra", step))
+        wanted = method.extra(step, generator(self.config.optim.seed, "extra", step))
         extra = {
             name: self._views(name, (WEAK_VIEW,), self._share(domain, index), step, len(index))[0]
             for name, (domain, index) in wanted.items()
@@ -153,13 +158,13 @@ class Batches:
         n: int | None = None,
     ) -> tuple[Tensor, ...]:
         """This process's share of a batch of n images, shown as the whole batch would be."""
-        config, n = self.config, n or self.config.batch
+        config, n = self.config, n or self.config.optim.batch
         return tuple(
             make_view(
-                view.adjusted(config.flip, config.jitter),
+                view.adjusted(config.data.flip, config.data.jitter),
                 images,
-                config.image_size,
-                generator(config.seed, "view", name, number, step),
+                config.data.image_size,
+                generator(config.optim.seed, "view", name, number, step),
                 (distributed.shard(n).start, n),
             )
             for number, view in enumerate(views)
@@ -174,7 +179,7 @@ class _Look:
 
     def __init__(self, method: Method, batches: Batches) -> None:
         self.backbone, self.domains = method.backbone, batches.domains
-        self.image_size = batches.config.image_size
+        self.image_size = batches.config.data.image_size
         self.source_labels = batches.labels.to(batches.domains["source"].device)
 
     def __call__(
@@ -252,25 +257,38 @@ class _Tally:
 
 
 def resolve_auto(config: RunConfig, backbone: Backbone) -> RunConfig:
-    """The config with what it leaves to the backbone's weights decided."""
+    """Return the config with what it leaves to the backbone's weights decided."""
     norms: BatchNorm
     lr, norms = (0.03, "stored") if backbone.pretrained else (1.0, "batch")
-    return replace(
-        config,
-        backbone_lr=lr if config.backbone_lr is None else config.backbone_lr,
-        batch_norm=norms if config.batch_norm == "auto" else config.batch_norm,
+    return config.replace(
+        backbone_lr=lr if config.optim.backbone_lr is None else config.optim.backbone_lr,
+        batch_norm=norms if config.model.batch_norm == "auto" else config.model.batch_norm,
+    )
+
+
+def resolve_run(config: RunConfig, method: Method, device: torch.device) -> RunConfig:
+    """Return the config with every `auto` value as it is in force, for config.json."""
+    dtype = pick_dtype(config.compute.precision, device)
+    precision = config.compute.precision
+    if precision == "auto":
+        precision = "bf16" if dtype else "fp32"
+    return resolve_auto(config, method.backbone).replace(
+        settings=method.config,
+        device=str(device),
+        precision=precision,
+        cuda_graphs="on" if use_cuda_graphs(config, method, device) else "off",
     )
 
 
 def _groups(method: Method, config: RunConfig) -> list[dict[str, Any]]:
-    if config.frozen:  # else a method may have set some of it to rest
+    if config.model.frozen:  # else a method may have set some of it to rest
         method.backbone.requires_grad_(False)
-    assert config.backbone_lr is not None, "settled"
-    backbone = ("backbone", list(method.backbone.parameters()), config.backbone_lr)
-    parts = [] if config.frozen else [backbone]
+    assert config.optim.backbone_lr is not None, "settled"
+    backbone = ("backbone", list(method.backbone.parameters()), config.optim.backbone_lr)
+    parts = [] if config.model.frozen else [backbone]
     parts += [(group.name, group.parameters, group.lr) for group in method.head_groups()]
     return [
-        {"name": name, "params": params, "factor": factor, "lr": factor * config.lr}
+        {"name": name, "params": params, "factor": factor, "lr": factor * config.optim.lr}
         for name, params, factor in parts
     ]
 
@@ -278,12 +296,12 @@ def _groups(method: Method, config: RunConfig) -> list[dict[str, Any]]:
 def _optimizer(method: Method, config: RunConfig) -> torch.optim.SGD:
     optimizer = torch.optim.SGD(
         _groups(method, config),
-        momentum=config.momentum,
-        nesterov=config.momentum > 0,
-        weight_decay=config.weight_decay,
+        momentum=config.optim.momentum,
+        nesterov=config.optim.momentum > 0,
+        weight_decay=config.optim.weight_decay,
         fused=True,
     )
-    if config.momentum:
+    if config.optim.momentum:
         # The fused kernel wants all or none to be there, and some methods let parameters rest.
         for group in optimizer.param_groups:
             for p in group["params"]:
@@ -299,7 +317,7 @@ def _place_lr(optimizer: torch.optim.Optimizer, device: torch.device | None) -> 
 
 def _set_lr(optimizer: torch.optim.Optimizer, config: RunConfig, step: int) -> None:
     for group in optimizer.param_groups:
-        lr = group["factor"] * inverse_decay(config.lr, step, config.steps)
+        lr = group["factor"] * inverse_decay(config.optim.lr, step, config.optim.steps)
         group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
 
 

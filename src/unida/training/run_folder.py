@@ -21,7 +21,6 @@ Files are written to a temporary name and renamed, so whatever is there is whole
 have `atlas.npz` for `features.npz` and `quality.json` for `diagnostics.json`; both are still read.
 """
 
-import dataclasses
 import json
 import os
 import tempfile
@@ -31,15 +30,14 @@ from typing import Any, BinaryIO
 
 import torch
 
-from unida.config import WHERE_NOT_WHAT, RunConfig, load_config
+from unida.config import ENVIRONMENT, FORMAT, RunConfig, to_json
 from unida.data.samples import Skipped
 from unida.errors import UserError, shorten
+from unida.methods.presets import load_config
 from unida.training.predictions import prediction_lines
 from unida.types import Prediction
 from unida.utils import distributed
 from unida.utils.csv_files import csv_lines, to_bytes
-
-FORMAT = 1
 
 
 class RunFolder:
@@ -99,15 +97,22 @@ class RunFolder:
         elif not empty:
             raise UserError(f"{self.path} is there and not an empty folder: name another --out.")
 
-    def begin(self, config: RunConfig, resolved: dict[str, Any]) -> None:
-        """Claims the folder for a new run; a run to be resumed has it already."""
+    def begin(self, config: RunConfig, resolved: RunConfig | None = None) -> None:
+        """Claim the folder for a new run; a run to be resumed has it already.
+
+        Args:
+            config: what was asked for.
+            resolved: the same with every `auto` value as it is in force.
+        """
         if self.config.exists():
             return
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"{self.path} cannot be made: {error.strerror}.") from None
-        content = {"format": FORMAT, "run": dataclasses.asdict(config), **resolved}
+        content = {"format": FORMAT, "run": to_json(config)}
+        if resolved:
+            content["resolved"] = to_json(resolved)
         write_text(self.config, json.dumps(content, indent=2) + "\n")
 
     def append_metrics(self, line: dict[str, Any]) -> None:
@@ -152,12 +157,12 @@ class RunFolder:
 
 def differences(stored: RunConfig, given: RunConfig) -> list[str]:
     """Fields whose values differ, as 'steps=600'; a run may move, and go on another device."""
-    free = WHERE_NOT_WHAT - {"source", "target"}
-    values = dataclasses.asdict(stored)
+    free = ENVIRONMENT - {"source", "target"}
+    then, now = ({**c.flat(), **c.flat()["settings"]} for c in (stored, given))
     return [
-        f"{name}={values[name]!r}"
-        for name, value in dataclasses.asdict(given).items()
-        if name not in free and values[name] != value
+        f"{name}={value!r}"
+        for name, value in then.items()
+        if name not in free | {"settings"} and now.get(name) != value
     ]
 
 

@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from unida.config import Launch, RunConfig
+from unida.config import RunConfig
 from unida.errors import UserError
 from unida.methods import Method
 from unida.types import Batch
@@ -23,21 +23,22 @@ WARM_UP = 3
 """Steps before the recording: libraries choose their kernels and workspaces in them."""
 
 
-def choose_launch(config: RunConfig, method: Method, device: torch.device) -> Launch:
-    """Resolves `auto`: captured wherever that can be done."""
+def use_cuda_graphs(config: RunConfig, method: Method, device: torch.device) -> bool:
+    """Resolve `cuda_graphs`: auto is on wherever that can be done."""
     can = device.type == "cuda" and method.capturable and distributed.world_size() == 1
-    if config.launch == "auto":
-        return "captured" if can else "eager"
-    if config.launch != "eager" and not can:
+    compute = config.compute
+    if (compute.compile or compute.cuda_graphs == "on") and not can:
+        option = "--compile" if compute.compile else "--cuda-graphs on"
         raise UserError(
-            f"launch is {config.launch!r}, which {config.method} cannot do here: a CUDA device, "
-            "one process and a method whose steps are all alike are needed. Leave --launch out."
+            f"{option} cannot be used with {config.method} here: it needs a CUDA device, one "
+            "process and a method whose steps are all alike. Leave it out."
         )
-    return config.launch
+    return can and compute.cuda_graphs != "off"
 
 
 def make_step(
-    launch: Launch,
+    cuda_graphs: bool,
+    compiled: bool,
     method: Method,
     model: Callable[[Batch], Numbers],
     optimizer: torch.optim.Optimizer,
@@ -47,7 +48,8 @@ def make_step(
     """Make the step of a run.
 
     Args:
-        launch: resolved.
+        cuda_graphs: whether to record the step; resolved.
+        compiled: whether to compile the backbone before.
         method: to be trained.
         model: the method as the accelerator prepared it.
         optimizer: as the accelerator prepared it.
@@ -55,9 +57,9 @@ def make_step(
         dtype: what the backbone computes in during a step; everything else is in full precision.
     """
     step = Step(method, model, optimizer, accelerator, dtype)
-    if launch == "compiled":
+    if compiled:
         method.backbone.compile_training()
-    return step if launch == "eager" else CapturedStep(step)
+    return CapturedStep(step) if cuda_graphs else step
 
 
 class Step:

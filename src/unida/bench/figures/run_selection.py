@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from unida.bench.arrays import Arrays, read_arrays
-from unida.bench.entries import VARIANTS
 from unida.bench.results import Result, Run
 from unida.bench.tables.groups import refine_place
 from unida.errors import UserError, shorten
+from unida.methods.presets import PRESETS
 
 FIRST = ("san", "ovanet")
 """The paper's method and its baseline come first; the others follow by name."""
@@ -112,7 +112,7 @@ def few_rows(runs: list[Run], choice: Choice) -> tuple[list[Run], tuple[str, ...
 def order(result: Result) -> tuple[int, str, int, str, tuple[int, str]]:
     """Sort key of rows in a figure: a method, then its variants, each before its refinements."""
     first = FIRST.index(result.method) if result.method in FIRST else len(FIRST)
-    variants = [result.method, *VARIANTS]
+    variants = [result.method, *PRESETS]
     variant = variants.index(result.entry) if result.entry in variants else len(variants)
     return first, result.method, variant, result.entry, refine_place(result.refine)
 

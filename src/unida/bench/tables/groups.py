@@ -10,11 +10,11 @@ from statistics import mean, stdev
 
 from unida.bench.results import ALONE, OFF, REFINED, Result, row_name
 from unida.bench.tables.published import Classes, PaperData, PublishedTable, paper
-from unida.config import WHERE_NOT_WHAT
+from unida.config import ENVIRONMENT
 from unida.errors import UserError
 from unida.methods import METHODS
 
-NO_TRAIT = WHERE_NOT_WHAT | {
+NO_TRAIT = ENVIRONMENT | {
     "seed", "method", "settings", "refine", "checkpoint_every", "reject", "weights", "precision",
 }  # fmt: skip
 """Options that change no number of a table, or that are handled separately."""

@@ -13,29 +13,20 @@ import tyro
 
 from unida.bench.tune.space import Space, parse_space
 from unida.bench.tune.study import Sampler, grid_size
-from unida.config import WHERE_NOT_WHAT, RunConfig
+from unida.config import ENVIRONMENT, RunConfig
 from unida.errors import UserError, require
 from unida.evaluation.selection import CRITERIA, ORACLE
 from unida.pipeline import checked
 
 LABEL_FREE = tuple(name for name in CRITERIA if name != ORACLE)
-TOLD_APART = WHERE_NOT_WHAT | {"method", "settings", "checkpoint_every"}
+TOLD_APART = ENVIRONMENT | {"method", "settings", "checkpoint_every"}
 """Fields of a run in which two machines of one study may differ, and those told apart from it."""
 
 
 @dataclass(frozen=True)
-class Tune(RunConfig):
-    """Searches settings of a method, chosen without target labels.
+class StudyOptions:
+    """The study: what is searched and how it is chosen; --out is its folder."""
 
-    The same command again goes on with it; on another machine, it helps.
-
-    Options of a run and --set are as for unida adapt.
-
-    Example: unida tune --source photos --target sketches --out study --space lam=0.1,0.3,1
-    """
-
-    out: str = ""
-    """Folder of the study; new or empty, or one that holds this very study."""
     space: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=SPEC")] = ()
     """What is searched: settings of the method or options of a run, as in --space lam=0.1,0.3,1
     beta=0.1..1 lr=1e-4..1e-1:log. By default, for san, a grid over lam, beta and alpha."""
@@ -63,9 +54,6 @@ class Tune(RunConfig):
     share_held_out: float = 0.2
     """source_validation: share of the other classes' images that are held out."""
 
-    def __post_init__(self) -> None:
-        """Nothing is checked while parsing: a bad value is answered in one sentence later."""
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -81,7 +69,7 @@ class Plan:
         shares: hidden and held-out, for `source_validation`.
         storage: path or URL.
         name: of the study.
-        retake: see `Tune`.
+        retake: see `StudyOptions`.
     """
 
     config: RunConfig
@@ -97,7 +85,7 @@ class Plan:
 
     @property
     def out(self) -> Path:
-        return Path(self.config.out)
+        return Path(self.config.output.out)
 
     @property
     def by_validation(self) -> bool:
@@ -111,11 +99,11 @@ class Plan:
     @property
     def definition(self) -> dict[str, Any]:
         """What makes it this study, wherever it runs."""
-        run = dataclasses.asdict(self.config)
+        run = self.config.flat()
         return {
             "criterion": self.criterion,
             "method": self.config.method,
-            "settings": sorted(self.config.settings),
+            "settings": run["settings"],
             "space": [f"{name}={spec}" for name, spec in self.space.items()],
             "sampler": self.sampler,
             **({"shares": list(self.shares)} if self.by_validation else {}),
@@ -135,10 +123,9 @@ class Plan:
         return self.out / "trials" / self.file(f"{number:03}").name
 
 
-def make_plan(given: Tune) -> Plan:
-    """What a command asks for, with every name and value checked."""
-    fields = [f.name for f in dataclasses.fields(RunConfig)]
-    config = checked(RunConfig(**{name: getattr(given, name) for name in fields}))
+def make_plan(config: RunConfig, given: StudyOptions) -> Plan:
+    """Make the plan of a study, with every name and value checked."""
+    config = checked(config)
     criterion = _criterion(given)
     space = parse_space(given.space, config)
     samplers = typing.get_args(Sampler)
@@ -163,7 +150,7 @@ def make_plan(given: Tune) -> Plan:
     )
 
 
-def _criterion(given: Tune) -> str:
+def _criterion(given: StudyOptions) -> str:
     if given.oracle:
         if given.labels is None:
             raise UserError("--oracle chooses by target labels: name them by --labels.")
@@ -183,7 +170,7 @@ def _name(plan: Plan) -> str:
     if plan.name:
         marked = plan.criterion != ORACLE or ORACLE in plan.name
         return plan.name if marked else f"{ORACLE}-{plan.name}"
-    places = [plan.config.source, plan.config.target, str(plan.labels)]
+    places = [plan.config.data.source, plan.config.data.target, str(plan.labels)]
     content = json.dumps([plan.definition, places]).encode()
     digest = blake2b(content, digest_size=4).hexdigest()
     return f"{plan.config.method}-{plan.criterion}-{digest}"

@@ -11,7 +11,6 @@
 With `--oracle` the names of all of these say so.
 """
 
-import dataclasses
 import json
 import math
 import os
@@ -23,7 +22,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from unida.bench.tune.plan import Plan, Tune, make_plan
+from unida.bench.tune.plan import Plan, StudyOptions, make_plan
 from unida.bench.tune.space import with_values
 from unida.bench.tune.study import Row, Study, differences
 from unida.config import RunConfig, to_arguments
@@ -39,12 +38,17 @@ from unida.utils.csv_files import to_csv
 from unida.utils.locks import held
 
 
-def run_tune(given: Tune) -> None:
-    """Runs the trials that are left, and says which settings are best."""
-    plan = make_plan(given)
+def run_tune(base: RunConfig, options: StudyOptions) -> None:
+    """Run the trials that are left, and report which settings are best.
+
+    Args:
+        base: the run whose settings and options are varied; its `out` is the study's folder.
+        options: of the study.
+    """
+    plan = make_plan(base, options)
     config = _prepare(plan)
     study = Study(
-        plan.storage, plan.name, plan.definition, plan.space, plan.sampler, plan.config.seed
+        plan.storage, plan.name, plan.definition, plan.space, plan.sampler, plan.config.optim.seed
     )
     try:
         for number, values in study.take(plan.total, plan.out / "locks", plan.retake):
@@ -60,11 +64,13 @@ def run_tune(given: Tune) -> None:
 
 def _prepare(plan: Plan) -> RunConfig:
     """Looks at the images, claims the folder, and returns the run that the trials vary."""
-    source = read_source(plan.config.source)
-    read_unlabelled(plan.config.target)
+    source = read_source(plan.config.data.source)
+    read_unlabelled(plan.config.data.target)
     if plan.labels:
         read_labelled(plan.labels)
-    split = hide_classes(source, *plan.shares, plan.config.seed) if plan.by_validation else None
+    split = (
+        hide_classes(source, *plan.shares, plan.config.optim.seed) if plan.by_validation else None
+    )
     _make_folder(plan)
     with held(plan.lock, wait=True):
         _claim(plan)
@@ -72,7 +78,7 @@ def _prepare(plan: Plan) -> RunConfig:
             _write_samples(plan.out / "split" / f"{name}.csv", samples)
     if split is None:
         return plan.config
-    return dataclasses.replace(plan.config, source=str(plan.out / "split" / "train.csv"))
+    return plan.config.replace(source=str(plan.out / "split" / "train.csv"))
 
 
 def _make_folder(plan: Plan) -> None:
@@ -91,7 +97,7 @@ def _make_folder(plan: Plan) -> None:
 
 def _claim(plan: Plan) -> None:
     """Writes what the study is; a folder with another study is refused."""
-    places = {"source": plan.config.source, "target": plan.config.target}
+    places = {"source": plan.config.data.source, "target": plan.config.data.target}
     labels = {"labels": str(plan.labels)} if plan.labels else {}
     content = {"study": plan.name, **plan.definition, **places, **labels}
     for file in sorted(plan.out.glob("*study.json")):
@@ -120,7 +126,7 @@ def _run_trial(
     study: Study, plan: Plan, config: RunConfig, number: int, values: dict[str, Any]
 ) -> None:
     """One run, gone on with if it was begun; what fails is noted, and the study goes on."""
-    config = dataclasses.replace(config, out=str(plan.run(number)))
+    config = config.replace(out=str(plan.run(number)))
     try:
         model = run_adaptation(with_values(config, values), resume=True)
         value = criterion_of(model, plan)
@@ -144,7 +150,7 @@ def criterion_of(model: Model, plan: Plan) -> float:
     criterion, rule = CRITERIA[plan.criterion], model.rule()
     if criterion.images == "target":
         skipped: list[Skipped] = []
-        paths = read_unlabelled(plan.config.target).paths
+        paths = read_unlabelled(plan.config.data.target).paths
         _, scored = model.score(paths, skipped, features=False)
         return criterion.value(SelectionData(scored, rule))
     place = plan.labels or plan.out / "split" / "validation.csv"
@@ -165,7 +171,7 @@ def _conclude(rows: list[Row], plan: Plan) -> None:
             raise UserError(f"No trial has finished: {failed[0]}")
         return
     best = max(finished, key=lambda row: (row.value, -row.number))
-    whole = dataclasses.replace(plan.config, out=str(plan.file("best")))  # not a part of the source
+    whole = plan.config.replace(out=str(plan.file("best")))  # not a part of the source
     command = shlex.join(["unida", "adapt", *to_arguments(with_values(whole, best.values))])
     content = {
         "chosen": plan.how,

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from unida.config import RunConfig, from_mapping, parse_settings
+from unida.config import GROUP_OF, GROUPS, RunConfig
 from unida.errors import UserError, require
 from unida.methods import METHODS
+from unida.methods.presets import make_settings
 
 OPTIONS = (
     "backbone",
@@ -93,12 +94,7 @@ def with_values(config: RunConfig, values: Mapping[str, object]) -> RunConfig:
     """The run with these values of searched fields."""
     settings = {k: v for k, v in values.items() if is_setting(k, config.method)}
     options = {k: v for k, v in values.items() if k not in settings}
-    typed = from_mapping(RunConfig, options, "a run")
-    return dataclasses.replace(
-        config,
-        settings=(*config.settings, *(f"{k}={settings[k]}" for k in sorted(settings))),
-        **{name: getattr(typed, name) for name in options},
-    )
+    return config.replace(settings=_with_settings(config, settings), **options)
 
 
 def _parse_spec(name: str, spec: str, config: RunConfig) -> Choices | Range:
@@ -124,12 +120,16 @@ def _parse_range(name: str, spec: str, config: RunConfig, whole: bool) -> Range:
 def _checked(name: str, value: str, config: RunConfig) -> Any:
     """The value in its type; one that the method or the run refuses is an error here."""
     if is_setting(name, config.method):
-        fixed = [text.partition("=")[0].strip() for text in config.settings]
-        if name in fixed:
+        settings = _with_settings(config, {})
+        if getattr(settings, name) != getattr(type(settings)(), name):
             raise UserError(f"{name} is both in --set and in --space: leave it out of one.")
-        texts = (*config.settings, f"{name}={value}")
-        return getattr(parse_settings(METHODS[config.method].Config, texts, config.method), name)
-    return getattr(from_mapping(RunConfig, {name: value}, "a run"), name)
+        return getattr(_with_settings(config, {name: value}), name)
+    return config.replace(**{name: value}).flat()[name]
+
+
+def _with_settings(config: RunConfig, values: Mapping[str, object]) -> Any:
+    """Return the method's settings with these values."""
+    return make_settings(config.method, {**config.flat()["settings"], **values})
 
 
 def _type_of(name: str, method: str) -> Any:
@@ -137,7 +137,7 @@ def _type_of(name: str, method: str) -> Any:
     settings = METHODS[method].Config
     allowed = ", ".join([*_names(settings), *OPTIONS])
     require(is_setting(name, method) or name in OPTIONS, "a field of space", name, allowed)
-    owner = settings if is_setting(name, method) else RunConfig
+    owner = settings if is_setting(name, method) else GROUPS[GROUP_OF[name]]
     hint = typing.get_type_hints(owner)[name]
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return next(a for a in typing.get_args(hint) if a is not type(None))

@@ -1,0 +1,190 @@
+"""Names for method settings and run options, the same in `adapt`, `bench` and Python.
+
+`configure` makes a run's configuration from flat options; `load_config` reads a stored one.
+"""
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import tyro
+
+from unida.config import (
+    FORMAT,
+    GROUP_OF,
+    GROUPS,
+    ComputeConfig,
+    DataConfig,
+    DecisionConfig,
+    ModelConfig,
+    OptimConfig,
+    OutputConfig,
+    Refine,
+    RunConfig,
+    current_options,
+    from_mapping,
+    logger,
+    split_pairs,
+)
+from unida.errors import UserError, require, require_known
+from unida.methods import METHODS
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A method with settings and run options.
+
+    Attributes:
+        method: key of `METHODS`.
+        about: what it is, in a few words.
+        settings: of the method, where they are not its defaults.
+        options: of the run, by flat name, where they are not the usual ones.
+    """
+
+    method: str
+    about: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+_SAN_AS_PUBLISHED = {"lam": 1.0, "width": 0, "hidden": 2.0, "projection_lr": 0.01}
+"""Undoes our own defaults of SAN that its authors do not have."""
+
+PRESETS: dict[str, Preset] = {
+    "san-paper": Preset(
+        "san",
+        "SAN as printed, without our defaults and refinement",
+        {"contrast": "paper", "third": "log", "head": "linear", "entropy": 0.0} | _SAN_AS_PUBLISHED,
+        {"refine": "none"},
+    ),
+    "san-released": Preset(
+        "san",
+        "SAN as its released code, without our defaults and refinement",
+        {"contrast": "released"} | _SAN_AS_PUBLISHED,
+        {"refine": "none"},
+    ),
+    "san-no-aio": Preset("san", "ablation: OVANet's heads", {"classifier": "closed_and_open"}),
+    "san-no-scl": Preset("san", "ablation: no contrastive loss", {"contrast": "none"}),
+    "san-info-nce": Preset("san", "ablation: InfoNCE for SCL", {"contrast": "info_nce"}),
+    "spa-ovanet": Preset("spa", "SPA on OVANet", {"base": "ovanet"}),
+    "ovanet-released": Preset(
+        "ovanet",
+        "OVANet as its released code: batch statistics, backbone 10 times slower",
+        options={"batch_norm": "batch", "backbone_lr": 0.1, "refine": "none"},
+    ),
+}
+
+_REFINEMENT = ("neighbours", "anchors", "nearest_by")
+"""Settings of the last release that are now the option `refine`."""
+
+
+def find_preset(name: str) -> Preset:
+    """Return a preset; the name of a method is one without settings or options."""
+    require_known(name, [*METHODS, *PRESETS], "method")
+    return PRESETS.get(name) or Preset(name)
+
+
+def configure(
+    method: str = "san",
+    settings: Mapping[str, Any] | Iterable[str] | None = None,
+    **options: Any,
+) -> RunConfig:
+    """Make the configuration of a run.
+
+    Args:
+        method: a method or a preset; what is given beside it wins over the preset.
+        settings: of the method, by name or as `key=value` texts.
+        **options: of the run, by flat name, as in `steps=100`.
+    """
+    preset = find_preset(method)
+    given = settings if isinstance(settings, Mapping) else split_pairs(settings or (), "setting")
+    given, refine = _without_refinement(preset.method, given)
+    if refine:
+        logger.warning("Settings %s are deprecated: use refine=%s.", ", ".join(_REFINEMENT), refine)
+        options = {"refine": refine} | options
+    typed = make_settings(preset.method, {**preset.settings, **given})
+    options = {**preset.options, **current_options(options)}
+    return RunConfig.from_flat(method=preset.method, settings=typed, **options)
+
+
+def make_settings(method: str, values: Mapping[str, Any]) -> Any:
+    """Make the config dataclass of a method; text is parsed to the field's type."""
+    return from_mapping(METHODS[method].Config, values, method)
+
+
+def load_config(path: Path) -> RunConfig:
+    """Read the config.json of a run, of this format or the one before."""
+    try:
+        content = dict(json.loads(path.read_text()))
+        run, number = dict(content["run"]), content.get("format", 1)
+        if number == 1:
+            run = _from_format_1(run, dict(content.get("method", {})))
+        elif number == FORMAT:
+            run |= {name: value for group in GROUPS for name, value in run.pop(group).items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{path} is not the config.json of a run ({error!r}).") from None
+    require(number in (1, FORMAT), f"format of {path}", number, f"1 to {FORMAT}")
+    try:
+        return configure(**run)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def _from_format_1(run: dict[str, Any], resolved: dict[str, Any]) -> dict[str, Any]:
+    """Return flat options of today from those of a format 1 run and its resolved settings."""
+    settings = split_pairs(run.pop("settings", ()), "setting")
+    settings |= {name: resolved[name] for name in _REFINEMENT if name in resolved}
+    settings, refine = _without_refinement(run["method"], settings)
+    # A run from before `holdout` or refinement had neither.
+    options = {"holdout": 0.0, "refine": refine or "none"} | current_options(run, warn=False)
+    return options | {"settings": settings}
+
+
+def _without_refinement(
+    method: str, settings: Mapping[str, Any]
+) -> tuple[dict[str, Any], Refine | None]:
+    """Split off settings of the last release that are now the option `refine`, and its value."""
+    fields = [f.name for f in dataclasses.fields(METHODS[method].Config)]
+    if method not in ("san", "ovanet"):
+        return dict(settings), None
+    old = {k: str(v).lower() for k, v in settings.items() if k in _REFINEMENT and k not in fields}
+    rest = {k: v for k, v in settings.items() if k not in old}
+    if not old:
+        return rest, None
+    refine: Refine = "auto" if method == "san" else "knn"
+    if old.get("neighbours") == "0":
+        refine = "none"
+    elif "anchors" in old:
+        refine = "prototypes,knn" if old["anchors"] == "true" else "knn"
+    return rest, refine
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """Options of a run as a command takes them, flat; `config` makes the configuration."""
+
+    method: str = "san"
+    """A method or a preset; `unida methods` lists them."""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
+    """Settings of the method, as in --set beta=0.5 lam=0.3."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    compute: ComputeConfig = field(default_factory=ComputeConfig)
+    decision: DecisionConfig = field(default_factory=DecisionConfig)
+    output: OutputConfig = field(default_factory=OutputConfig)
+
+    @classmethod
+    def of(cls, config: RunConfig) -> Self:
+        """Return the options that make a configuration."""
+        settings = config.flat()["settings"]
+        pairs = tuple(f"{name}={value}" for name, value in settings.items())
+        return cls(config.method, pairs, **{group: getattr(config, group) for group in GROUPS})
+
+    def config(self) -> RunConfig:
+        """Make the configuration."""
+        options = {name: getattr(getattr(self, group), name) for name, group in GROUP_OF.items()}
+        return configure(self.method, self.settings, **options)
