@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from tests.methods.toys import SIZES, Says, build, noise, train, verdicts
 from tests.tasks import Task, assert_alike
-from unida.config import from_mapping, to_settings
+from unida.config import from_mapping
 from unida.data.augmentations import WEAK_VIEW
 from unida.errors import UserError
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
@@ -208,7 +208,7 @@ def test_the_released_losses_add_up_to_the_total_of_methods_13_5() -> None:
 def test_a_stored_model_of_the_row_says_the_same(
     digits: Task, out: Path, settings: dict[str, Any]
 ) -> None:
-    config = digits.config(out, steps=3, settings=to_settings(settings))
+    config = digits.config(out, steps=3, settings=settings)
     trained = run_adaptation(config)
     pictures = sorted(digits.target.rglob("*.png"))[::10]
     assert_alike(load(out, "cpu").predict(pictures), trained.predict(pictures))

@@ -27,7 +27,9 @@ SIZES = {
     "office-31": {
         "unda": (10, 10, 11), "oda": (10, 0, 11), "pda": (10, 21, 0), "closed": (31, 0, 0),
     },
-    "office-caltech10": {"unda": (4, 3, 3), "oda": (5, 0, 5), "pda": (5, 5, 0), "closed": (10, 0, 0)},
+    "office-caltech10": {
+        "unda": (4, 3, 3), "oda": (5, 0, 5), "pda": (5, 5, 0), "closed": (10, 0, 0),
+    },
     "office-home": {
         "unda": (10, 5, 50), "oda": (25, 0, 40), "oda-dance": (15, 0, 50),
         "pda": (25, 40, 0), "closed": (65, 0, 0),
