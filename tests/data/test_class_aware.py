@@ -40,7 +40,7 @@ def test_members_are_drawn_slot_by_slot_and_twice_only_if_few() -> None:
 def test_few_of_many_members_are_drawn_without_a_shuffle(monkeypatch: pytest.MonkeyPatch) -> None:
     members = [torch.arange(40), torch.arange(40, 90)]
     shuffled = draw_members(members, [0, 1], 5, draws())
-    monkeypatch.setattr(class_aware, "_SHUFFLED", 45)
+    monkeypatch.setattr(class_aware, "_MAX_SHUFFLED", 45)
     seen = Counter[int]()
     for seed in range(200):
         numbers = draw_members(members, [0, 1], 5, draws(seed))

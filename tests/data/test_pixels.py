@@ -81,7 +81,7 @@ def public() -> Iterator[Path]:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files just written count as old."""
-    monkeypatch.setattr(cache_folder, "_UNSURE", 0)
+    monkeypatch.setattr(cache_folder, "_CLOCK_TICK", 0)
 
 
 class TestEveryMode:

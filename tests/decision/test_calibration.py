@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.tasks import Task, write_task
 from unida.bench.arrays import Arrays
 from unida.bench.results import read_runs
-from unida.data.holdout import FEWEST, FEWEST_OF_CLASS, hold_out
+from unida.data.holdout import MIN_CLASS_IMAGES, MIN_HELD_OUT, hold_out
 from unida.data.samples import Samples
 from unida.decision.calibration import (
     BINS,
@@ -128,7 +128,7 @@ class TestCalibrate:
         found = calibrate(softmaxes(n), labels_of(softmaxes(n)))
         assert (found.temperature, found.ece_before, found.bins) == (1.0, None, ())
         assert found.note.startswith(said)
-        assert str(FEWEST) in found.note
+        assert str(MIN_HELD_OUT) in found.note
 
     def test_the_file_has_what_a_diagram_needs(self) -> None:
         probs = softmaxes(200)
@@ -145,7 +145,7 @@ def made_up(counts: list[int]) -> Samples:
 
 class TestHoldOut:
     def test_every_class_that_is_large_enough_gives_its_share(self) -> None:
-        samples = made_up([300, FEWEST_OF_CLASS - 1, 200, FEWEST_OF_CLASS])
+        samples = made_up([300, MIN_CLASS_IMAGES - 1, 200, MIN_CLASS_IMAGES])
         kept, held = hold_out(samples, 0.2, 0)
         assert samples.labels is not None
         assert np.bincount(samples.labels[held], minlength=4).tolist() == [60, 0, 40, 4]

@@ -122,8 +122,8 @@ class TestTwins:
         files = [tmp_path / f"{i}.png" for i in range(20)]
         for file in files:
             file.write_bytes(file.name.encode())
-        monkeypatch.setattr("unida.data.duplicates.MOST_FILES", 5)
-        monkeypatch.setattr("unida.data.duplicates.MOST_READ", 20)
+        monkeypatch.setattr("unida.data.duplicates.MAX_TARGET_FILES", 5)
+        monkeypatch.setattr("unida.data.duplicates.MAX_SOURCE_FILES", 20)
         assert duplicate_share(tuple(files), tuple(files)) == 1
 
 

@@ -23,7 +23,7 @@ class FakeLibrary:
 
 @pytest.fixture(autouse=True)
 def nobody_chose(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in process._OTHERS_CHOICE:
+    for name in process._USER_SETTINGS:
         monkeypatch.delenv(name, raising=False)
 
 
@@ -39,7 +39,7 @@ def test_large_blocks_are_used_again(library: FakeLibrary) -> None:
     assert dict(library.asked) == {-3: 2**30, -1: 2**31 - 1}
 
 
-@pytest.mark.parametrize("name", process._OTHERS_CHOICE)
+@pytest.mark.parametrize("name", process._USER_SETTINGS)
 def test_what_a_user_chose_stays(
     library: FakeLibrary, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

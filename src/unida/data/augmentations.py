@@ -1,7 +1,7 @@
 """Views: augmentations of a whole batch on the training device, a different draw for every image.
 
 A view is a box cut from the image (and perhaps mirrored), resampled to the network's size, and a
-change of colour. Every draw comes from a CPU generator, so CPU and GPU see the same views.
+change of colour. Every draw comes from a CPU generator, so views are the same on CPU and GPU.
 """
 
 import math
@@ -19,7 +19,7 @@ GREY = (0.299, 0.587, 0.114)  # weights of red, green and blue in brightness
 
 @dataclass(frozen=True)
 class View:
-    """How a view is made.
+    """The augmentation that makes a view.
 
     Attributes:
         crop: `centre`: the middle of the image; `random`: a box of the network's size anywhere;
@@ -37,20 +37,20 @@ class View:
     jitter_chance: float = 0.8
 
     def adjusted(self, flip: bool, jitter: float) -> "View":
-        """The view with a run's wishes applied: no mirroring, weaker or stronger colours."""
+        """Apply a run's options: no mirroring, weaker or stronger colour changes."""
         b, c, s, h = (jitter * strength for strength in self.jitter)
         return replace(self, flip=self.flip and flip, jitter=(b, c, s, min(h, 0.5)))
 
 
 EVAL_VIEW = View("centre")
-"""What a trained model is shown."""
+"""The view a trained model predicts on."""
 
 WEAK_VIEW = View("random", flip=True)
 """OVANet's training view: 224 from 256, mirrored at random."""
 
 
 def strong_view(least_area: float) -> View:
-    """SAN's target view: a box of at least this area, mirrored, colours changed."""
+    """Make SAN's target view: a box of at least this area, mirrored, colours changed."""
     return View("resized", least_area, flip=True, jitter=(0.4, 0.4, 0.2, 0.1))
 
 
@@ -61,16 +61,16 @@ def make_view(
     draws: Generator,
     place: tuple[int, int] | None = None,
 ) -> Tensor:
-    """One view of each image.
+    """Make one view of each image.
 
     Args:
-        view: what to do.
+        view: the augmentation.
         images: uint8 (B, 3, S, S), S ≥ size; or the embeddings of a frozen backbone, float
             (B, 1 + V, D), the plain view first.
         size: side of the result.
         draws: source of all randomness; a CPU generator.
-        place: where these images stand in a larger batch, and how many that has: they are shown as
-            they would be in it.
+        place: (start, n) where the images are a shard of a larger batch: start of the shard, and
+            images in the batch. Their draws are those they would have in the whole batch.
 
     Returns:
         Float (B, 3, size, size) in [0, 1]; or one embedding of each image, (B, D).
@@ -95,7 +95,7 @@ def make_view(
 
 
 def _stored(view: View, embeddings: Tensor, u: Tensor) -> Tensor:
-    """The plain view's embedding or, in training, that of any view, the plain one included."""
+    """Pick the plain view's embedding or, in training, that of any view, the plain one included."""
     if view == EVAL_VIEW:
         return embeddings[:, 0]
     n, variants = embeddings.shape[:2]
@@ -104,7 +104,7 @@ def _stored(view: View, embeddings: Tensor, u: Tensor) -> Tensor:
 
 
 def _boxes(view: View, u: Tensor, side: int, size: int) -> Tensor:
-    """(n, 4): centre x and y in [−1, 1], half width (negative: mirrored) and half height."""
+    """Draw boxes (n, 4): centre x, y in [−1, 1], half width (negative: mirrored), half height."""
     n = u.shape[1]
     if view.crop == "resized":
         area = view.least_area + (1 - view.least_area) * u[0]
@@ -124,18 +124,18 @@ def _boxes(view: View, u: Tensor, side: int, size: int) -> Tensor:
 
 
 def _cut(pixels: Tensor, boxes: Tensor, size: int) -> Tensor:
-    """Resamples each box to a square of `size`."""
-    middles = (torch.arange(size, device=pixels.device) * 2 + 1) / size - 1  # of pixels, in [−1, 1]
-    x, y = (boxes[:, i, None] + boxes[:, i + 2, None] * middles for i in (0, 1))
+    """Resample each box to a square of `size`."""
+    centres = (torch.arange(size, device=pixels.device) * 2 + 1) / size - 1  # of pixels, in [−1, 1]
+    x, y = (boxes[:, i, None] + boxes[:, i + 2, None] * centres for i in (0, 1))
     square = (len(boxes), size, size)
     grid = torch.stack([x[:, None, :].expand(square), y[:, :, None].expand(square)], -1)
     return F.grid_sample(pixels, grid, padding_mode="border", align_corners=False)
 
 
 def _recolour(images: Tensor, view: View, u: Tensor) -> Tensor:
-    """Brightness, contrast, saturation and hue as one linear map of RGB a sample.
+    """Change brightness, contrast, saturation and hue by one linear map of RGB a sample.
 
-    All four keep grey grey, so they compose to a 3×3 matrix and one grey offset; hue turns
+    All four map grey to grey, so they compose to a 3×3 matrix and one grey offset; hue rotates
     colours about the grey axis.
     """
     chosen = (u[4] + 1) / 2 < view.jitter_chance
@@ -155,7 +155,7 @@ def _recolour(images: Tensor, view: View, u: Tensor) -> Tensor:
 
 
 def _hue_turn(turns: Tensor) -> Tensor:
-    """(n, 3, 3): rotations about the grey axis by the given fractions of a full turn."""
+    """Make rotations (n, 3, 3) about the grey axis by the given fractions of a full turn."""
     angle = 2 * math.pi * turns[:, None, None]
     axis = 1 / math.sqrt(3)
     cross = axis * torch.tensor([[0.0, -1, 1], [1, 0, -1], [-1, 1, 0]])

@@ -1,4 +1,4 @@
-"""The cache folder: what is known of images that were read before.
+"""The cache folder: digests, bad images, pixels and embeddings of images read before.
 
     LIST.npy       of every file in a list: size, times and digest
     CONTENT.json   which images of a content cannot be used, and why
@@ -6,10 +6,10 @@
     KEY.f32        embeddings (`unida.data.embeddings`)
     KEY.rows       which images they are of
 
-LIST is a hash of paths. A file whose size and times are still those in LIST.npy is not read: its
-digest is known; any other is hashed again. CONTENT is a hash of the digests, so the same bytes are
-found again under any name and date. What is missing or damaged is made anew, what no run has used
-for a month is removed when something is added, and the whole folder may be deleted at any time.
+LIST is a hash of paths. A file whose size and times are still those in LIST.npy is not hashed
+again. CONTENT is a hash of the digests, so the same bytes are found again under any name and date.
+What is missing or damaged is made again, what no run has used for a month is removed when
+something is added, and the whole folder may be deleted at any time.
 """
 
 import contextlib
@@ -31,20 +31,21 @@ from unida.types import IntArray
 from unida.utils.parallel import in_order
 
 _FORMAT = 1  # of the pixels; part of a content's name
-_SIGNS, _WIDTH = 3, 5  # columns of LIST.npy: size, mtime, ctime; then 16 bytes of digest
+_STAT, _WIDTH = 3, 5  # columns of LIST.npy: size, mtime, ctime; then 16 bytes of digest
 UNREADABLE = bytes(16)
-_UNSURE = 2 * 10**9  # ns: a file system's clock may be this coarse
+_CLOCK_TICK = 2 * 10**9  # ns: a file system's clock may be this coarse
 _MONTH = 30 * 24 * 3600
-_OURS = re.compile(r"[0-9a-f]{32}(-[0-9]+)?\.(npy|json|u8|f32|rows)(\.[0-9a-f]+\.part)?")
+_CACHE_FILE = re.compile(r"[0-9a-f]{32}(-[0-9]+)?\.(npy|json|u8|f32|rows)(\.[0-9a-f]+\.part)?")
 
 
 def default_cache_dir() -> Path:
+    """Return `unida` below the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "unida"
 
 
 @dataclass(frozen=True)
 class CacheEntry:
-    """What the folder has of one content.
+    """The files of one content.
 
     Attributes:
         folder: the cache folder.
@@ -67,11 +68,11 @@ class CacheEntry:
         return self.folder / f"{self.key}.json"
 
     def shape(self, bad: dict[int, str]) -> tuple[int, int, int, int]:
-        """Of the array in the pixel file."""
+        """Return the shape of the array in the pixel file."""
         return self.n - len(bad), 3, self.size, self.size
 
     def read_bad(self) -> dict[int, str] | None:
-        """The reason for each image that cannot be used, by number; None if it is not known."""
+        """Read the reason of each bad image, by index; None if it is not known."""
         try:
             touch(self.record)
             stored = json.loads(self.record.read_bytes())["bad"]
@@ -81,28 +82,30 @@ class CacheEntry:
         return bad if all(0 <= i < self.n for i in bad) else None
 
     def write_bad(self, bad: dict[int, str]) -> None:
+        """Write the reason of each bad image."""
         content = json.dumps({"bad": bad}).encode()
         write_whole(self.record, lambda file: file.write(content))
 
     def has_pixels(self, bad: dict[int, str]) -> bool:
-        """Whether the pixel file is there and whole."""
+        """Return whether the pixel file is complete."""
         return is_whole(self.pixels, int(np.prod(self.shape(bad))))
 
     def is_complete(self) -> bool:
+        """Return whether bad images are known and the pixels of all others cached."""
         bad = self.read_bad()
         return bad is not None and self.has_pixels(bad)
 
     def has_room(self) -> bool:
-        """Whether the pixels would take a tenth of the free disk at the most."""
+        """Return whether the pixels would take a tenth of the free disk at the most."""
         return 10 * self.n * 3 * self.size**2 <= shutil.disk_usage(self.folder).free
 
     def is_of(self, paths: tuple[Path, ...]) -> bool:
-        """Whether these files still have the content."""
+        """Return whether these files still have the content."""
         return content_key(paths, self.size, self.folder) == self.key
 
 
 def find_entry(paths: tuple[Path, ...], size: int, folder: Path) -> CacheEntry | None:
-    """The entry of the content of these files; None where no folder can be made."""
+    """Find the entry of the content of these files; None where no folder can be made."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:
@@ -111,20 +114,20 @@ def find_entry(paths: tuple[Path, ...], size: int, folder: Path) -> CacheEntry |
 
 
 def content_key(paths: tuple[Path, ...], size: int, folder: Path) -> str:
-    """A name for these images, in this order, at this size: the same bytes, the same name."""
+    """Hash the bytes of these images, in this order, with the size they are decoded to."""
     names = [os.path.abspath(path) for path in paths]
-    together = "\0".join([str(size), *names]).encode("utf-8", "surrogatepass")
-    listed = folder / f"{_digest(together).hex()}.npy"
+    joined = "\0".join([str(size), *names]).encode("utf-8", "surrogatepass")
+    listed = folder / f"{_digest(joined).hex()}.npy"
     known, now = _read_list(listed, len(names)), time.time_ns()
-    signs = _signs(names)
-    digests = known[:, _SIGNS:].copy()
-    changed = np.flatnonzero((known[:, :_SIGNS] != signs).any(1) | (signs[:, 0] < 0))
+    stats = _stats(names)
+    digests = known[:, _STAT:].copy()
+    changed = np.flatnonzero((known[:, :_STAT] != stats).any(1) | (stats[:, 0] < 0))
     for i, one in zip(changed, in_order(digest_file, [names[i] for i in changed]), strict=True):
         digests[i] = np.frombuffer(one, np.int64)
-    # Looked at again next time: what could not be read, and what is so young that one more change
-    # might leave the same times.
-    signs[~digests.any(1) | (signs[:, 1:].max(1) > now - _UNSURE)] = -1
-    found = np.hstack([signs, digests])
+    # Hashed again next time: what could not be read, and what is so new that one more change might
+    # leave the same times.
+    stats[~digests.any(1) | (stats[:, 1:].max(1) > now - _CLOCK_TICK)] = -1
+    found = np.hstack([stats, digests])
     if not np.array_equal(found, known):
         with contextlib.suppress(OSError):  # then it is hashed again
             write_whole(listed, lambda file: np.save(file, found))
@@ -132,7 +135,7 @@ def content_key(paths: tuple[Path, ...], size: int, folder: Path) -> str:
 
 
 def _read_list(file: Path, n: int) -> IntArray:
-    """The columns of a list; those of one that is not there or not whole match no file."""
+    """Read the columns of a list; those of a missing or damaged one match no file."""
     try:
         touch(file)
         known: IntArray = np.load(file)
@@ -142,19 +145,19 @@ def _read_list(file: Path, n: int) -> IntArray:
     return known if good else np.full((n, _WIDTH), -1, np.int64)
 
 
-def _signs(names: list[str]) -> IntArray:
-    """Size and times (ns) of every file, (N, 3); −1 where it cannot be looked at."""
+def _stats(names: list[str]) -> IntArray:
+    """Read size and times (ns) of every file, (N, 3); −1 where that is not possible."""
 
-    def look(some: list[str]) -> list[tuple[int, int, int]]:
-        return [_sign(name) for name in some]
+    def read(some: list[str]) -> list[tuple[int, int, int]]:
+        return [_stat(name) for name in some]
 
     blocks = (names[i : i + 256] for i in range(0, len(names), 256))
-    rows = [row for block in in_order(look, blocks) for row in block]
-    return np.array(rows, dtype=np.int64).reshape(-1, _SIGNS)
+    rows = [row for block in in_order(read, blocks) for row in block]
+    return np.array(rows, dtype=np.int64).reshape(-1, _STAT)
 
 
-def _sign(name: str) -> tuple[int, int, int]:
-    """The time of the last change to the inode cannot be set back, as that to the content can."""
+def _stat(name: str) -> tuple[int, int, int]:
+    """Read size and times; unlike the content's, the inode's time of change cannot be set back."""
     try:
         found = os.stat(name)
     except (OSError, ValueError):
@@ -163,7 +166,7 @@ def _sign(name: str) -> tuple[int, int, int]:
 
 
 def digest_file(name: str) -> bytes:
-    """Of the bytes in a file; `UNREADABLE`, zeros, if it cannot be read."""
+    """Hash the bytes of a file; `UNREADABLE`, zeros, if it cannot be read."""
     try:
         return _digest(Path(name).read_bytes())
     except (OSError, ValueError):
@@ -178,7 +181,7 @@ def _digest(content: bytes) -> bytes:
 
 
 def write_whole(file: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Writes under another name first, so that what is there is whole; makes room before."""
+    """Write a file under another name, then rename it; remove unused files before."""
     _remove_unused(file.parent)
     part = file.with_name(f"{file.name}.{secrets.token_hex(4)}.part")
     try:
@@ -190,7 +193,7 @@ def write_whole(file: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def is_whole(file: Path, n_bytes: int) -> bool:
-    """Whether a file is there with all its bytes; it counts as used."""
+    """Return whether a file is there with all its bytes, and mark it as used."""
     try:
         touch(file)
         return file.stat().st_size == n_bytes
@@ -199,7 +202,7 @@ def is_whole(file: Path, n_bytes: int) -> bool:
 
 
 def touch(file: Path) -> None:
-    """Notes that a file was used, where that is allowed."""
+    """Mark a file as used, where that is allowed."""
     with contextlib.suppress(OSError):
         os.utime(file)
 
@@ -207,10 +210,10 @@ def touch(file: Path) -> None:
 def _remove_unused(folder: Path) -> None:
     before = time.time() - _MONTH
     with contextlib.suppress(OSError):
-        for file in _ours(folder):
+        for file in _cache_files(folder):
             if file.stat().st_mtime < before:
                 file.unlink(missing_ok=True)
 
 
-def _ours(folder: Path) -> Iterator[Path]:
-    return (file for file in folder.iterdir() if _OURS.fullmatch(file.name))
+def _cache_files(folder: Path) -> Iterator[Path]:
+    return (file for file in folder.iterdir() if _CACHE_FILE.fullmatch(file.name))

@@ -1,4 +1,4 @@
-"""Class-aware batches: slots of classes that both domains have, and of clusters of the target."""
+"""Class-aware batches: slots of classes matched in both domains, and of target clusters."""
 
 import random
 from collections.abc import Sequence
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
-_SHUFFLED = 10_000  # members; to shuffle more, for a few of them, would cost more than a step
+_MAX_SHUFFLED = 10_000  # to shuffle more, for a few of them, would cost more than a step
 
 
 class ClassAware:
-    """Images by class and cluster: found once, so that no step goes through all of them."""
+    """Images grouped by class and cluster once, so that no step goes through all of them."""
 
     def __init__(self, labels: Tensor, cluster: Tensor, match: Tensor) -> None:
-        """Sorts the images.
+        """Group the images.
 
         Args:
             labels: (N,), classes of the source images.
@@ -29,7 +29,7 @@ class ClassAware:
     def draw(
         self, slots: int, q: int, cycle: bool, draws: Generator
     ) -> tuple[tuple[list[int], list[int]], dict[str, Tensor]]:
-        """A batch.
+        """Draw a batch.
 
         Args:
             slots: classes and clusters wanted.
@@ -38,7 +38,7 @@ class ClassAware:
             draws: source of all choices, a CPU generator.
 
         Returns:
-            The classes and the clusters of the slots, and numbers of images slot by slot: `source`
+            The classes and the clusters of the slots, and image indices slot by slot: `source`
             and `target` of the classes, where one is matched, and `clusters`, where there are any.
         """
         if not self.n_clusters:
@@ -54,13 +54,13 @@ class ClassAware:
 
 
 def group_members(groups: Tensor) -> list[Tensor]:
-    """Numbers of the images of each group, rising, on the CPU; `groups` (N,) says whose each is."""
+    """List the image indices of each group, rising, on the CPU; `groups` (N,) is each image's."""
     groups = torch.from_numpy(groups.numpy(force=True))
     return list(torch.split(groups.argsort(stable=True), groups.bincount().tolist()))
 
 
 def fill_slots(present: Sequence[int], slots: int, cycle: bool, draws: Generator) -> list[int]:
-    """The classes or clusters of a class-aware batch, in a random order.
+    """Choose the classes or clusters of a class-aware batch, in a random order.
 
     Args:
         present: those to choose from.
@@ -76,20 +76,20 @@ def fill_slots(present: Sequence[int], slots: int, cycle: bool, draws: Generator
 def draw_members(
     members: Sequence[Tensor], slots: Sequence[int], q: int, draws: Generator
 ) -> Tensor:
-    """Numbers of q images of each slot, slot by slot; an image comes twice only if they are fewer.
+    """Draw q image indices of each slot, slot by slot; repeated only where there are fewer.
 
     Args:
-        members: of each group, as `group_members` finds them.
+        members: of each group, as `group_members` returns them.
         slots: the groups wanted, none of them empty.
         q: images a slot.
-        draws: source of the choice, a CPU generator; the numbers are on the CPU as well.
+        draws: source of the choice, a CPU generator; the indices are on the CPU as well.
     """
-    return torch.cat([members[slot][_places(len(members[slot]), q, draws)] for slot in slots])
+    return torch.cat([members[slot][_positions(len(members[slot]), q, draws)] for slot in slots])
 
 
-def _places(n: int, q: int, draws: Generator) -> Tensor:
-    """q numbers below n at random, different ones while there are any."""
-    if n > _SHUFFLED:
+def _positions(n: int, q: int, draws: Generator) -> Tensor:
+    """Draw q indices below n at random, without repetition while that is possible."""
+    if n > _MAX_SHUFFLED:
         seed = int(torch.randint(2**62, (), generator=draws))
         return torch.tensor(random.Random(seed).sample(range(n), q))
     return torch.randperm(n, generator=draws)[torch.arange(q) % n]

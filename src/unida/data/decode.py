@@ -1,4 +1,4 @@
-"""One file → one RGB square of uint8."""
+"""Decoding: an image file → a square RGB array of uint8."""
 
 import warnings
 from pathlib import Path
@@ -10,7 +10,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 Pixels = npt.NDArray[np.uint8]
 
 MAX_PIXELS = 150_000_000
-"""A larger image is left out: decoding it would take more memory than any of them is worth."""
+"""A larger image is left out: decoding it would take too much memory."""
 
 # Our own limit is checked before a pixel is decoded.
 warnings.filterwarnings("ignore", category=Image.DecompressionBombWarning)
@@ -21,7 +21,7 @@ class BadImageError(Exception):
 
 
 def decode_file(path: Path, size: int) -> Pixels:
-    """Decodes an image file to (3, size, size).
+    """Decode an image file to (3, size, size).
 
     Raises:
         BadImageError: the file is missing, unreadable, no image, broken or too large.
@@ -48,7 +48,7 @@ def decode_file(path: Path, size: int) -> Pixels:
 
 
 def to_square(image: Image.Image, size: int) -> Pixels:
-    """An opened image as (3, size, size): upright, RGB, first frame, squeezed to a square."""
+    """Convert an opened image to (3, size, size): upright, RGB, first frame, squeezed."""
     if image.width * image.height > MAX_PIXELS:
         raise BadImageError(f"more than {MAX_PIXELS // 10**6} megapixels")
     image.draft("RGB", (2 * size, 2 * size))  # a JPEG is decoded at the nearest smaller scale
@@ -58,7 +58,7 @@ def to_square(image: Image.Image, size: int) -> Pixels:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """Grey values of more than 8 bits scaled, white under what is transparent."""
+    """Convert to RGB; grey values of more than 8 bits are scaled, transparent pixels are white."""
     if image.mode.startswith("I") or image.mode == "F":
         return _scale_to_8_bit(image).convert("RGB")
     if "A" in image.getbands() or "transparency" in image.info:
@@ -68,7 +68,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 
 
 def _scale_to_8_bit(image: Image.Image) -> Image.Image:
-    """16-bit grey values by their high byte; other ranges are stretched to 0–255."""
+    """Scale 16-bit grey values to their high byte, and other ranges to 0–255."""
     raw = np.asarray(image)
     if not np.isfinite(raw).all():
         raise BadImageError("not all of its values are finite")

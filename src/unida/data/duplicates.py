@@ -8,30 +8,28 @@ from unida.data.cache import UNREADABLE, digest_file
 from unida.utils.chunking import subsample
 from unida.utils.parallel import in_order
 
-MOST_FILES = 1000
-"""Target files looked at."""
-MOST_READ = 5000
-"""Source files read: only those as long as one of the target files are."""
+MAX_TARGET_FILES, MAX_SOURCE_FILES = 1000, 5000
+"""Files hashed; in the source only those of the same length as one of the target's."""
 
 
 def duplicate_share(source: tuple[Path, ...], target: tuple[Path, ...], seed: int = 0) -> float:
-    """Share of the target's files whose bytes are those of a source file, from a sample of them.
+    """Estimate the share of target files that are also in the source, from a sample of them.
 
-    Images that are not in files have no twin.
+    Images that are not in files have no duplicate.
     """
-    some = [target[i] for i in subsample(len(target), MOST_FILES, seed, "twins")]
+    some = [target[i] for i in subsample(len(target), MAX_TARGET_FILES, seed, "duplicates")]
     lengths = dict(zip(some, _lengths(some), strict=True))
     wanted = {length for length in lengths.values() if length}
-    alike = [p for p, n in zip(source, _lengths(source), strict=True) if n in wanted]
-    alike = [alike[i] for i in subsample(len(alike), MOST_READ, seed, "twins of")]
-    seen = set(in_order(digest_file, map(str, alike))) - {UNREADABLE}
-    mine = [str(path) for path, length in lengths.items() if length]
-    twins = sum(digest in seen for digest in in_order(digest_file, mine))
-    return twins / len(some) if some else 0.0
+    candidates = [p for p, n in zip(source, _lengths(source), strict=True) if n in wanted]
+    kept = subsample(len(candidates), MAX_SOURCE_FILES, seed, "duplicates of")
+    digests = set(in_order(digest_file, (str(candidates[i]) for i in kept))) - {UNREADABLE}
+    readable = [str(path) for path, length in lengths.items() if length]
+    duplicates = sum(digest in digests for digest in in_order(digest_file, readable))
+    return duplicates / len(some) if some else 0.0
 
 
 def _lengths(paths: Iterable[Path]) -> list[int]:
-    """In bytes; 0 where there is no file."""
+    """Read the lengths of files in bytes; 0 where there is none."""
 
     def length(path: Path) -> int:
         try:

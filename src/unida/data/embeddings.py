@@ -1,10 +1,9 @@
-"""Frozen backbones: every image is embedded once, plainly or in a few views; heads train on that.
+"""Embeddings of frozen backbones: every image is embedded once, in the plain view and a few more.
 
-The embeddings of a domain lie in one memory-mapped file, (N, 1 + views, D), named by a hash of all
-they follow from: first those of the plain view, then those of the augmented ones. Beside it lies
-which images they are of: another domain that shares some, a part of this one for instance, takes
-those over, if they are of the plain view alone. What is done of a domain is kept in parts until all
-of it is: who is stopped goes on from there.
+The embeddings of a domain are one memory-mapped file, (N, 1 + views, D), plain view first, named by
+a hash of everything they depend on. A second file lists the digests of its images: another domain
+that shares some of them reuses their embeddings, if they are of the plain view alone. An
+unfinished domain is stored in parts: an interrupted run continues from there.
 """
 
 import itertools
@@ -32,7 +31,7 @@ from unida.utils.devices import send
 from unida.utils.rng import generator
 
 _CHUNK = 64  # images at a time
-_PART = 16  # chunks that are kept at a time
+_PART = 16  # chunks in a stored part
 
 FloatRow = npt.NDArray[np.float32]
 
@@ -64,13 +63,13 @@ def embed(
     config: RunConfig,
     progress: Progress,
 ) -> Domain:
-    """The same domain with embeddings in the place of pixels.
+    """Replace the pixels of a domain by embeddings.
 
     Args:
         domain: decoded images.
         backbone: is left in evaluation mode.
-        views: how the method wants to see the domain; several kinds take turns, and are not told
-            apart later.
+        views: the method's views of the domain; several kinds take turns and are not distinguished
+            later.
         config: of the run.
         progress: called as images are done.
     """
@@ -81,16 +80,16 @@ def embed(
     backbone.eval()
     shape = (len(domain), 1 + config.model.frozen_views, backbone.out_features)
     folder = cache_folder(config)
-    maker = _maker(backbone, augmented, config)
-    file = folder / f"{_key(domain, maker)}.f32"
+    network = _fingerprint(backbone, augmented, config)
+    file = folder / f"{_key(domain, network)}.f32"
     if not is_whole(file, 4 * math.prod(shape)):
-        earlier = EmbeddingCache(folder, maker, backbone.out_features, reuse=not augmented)
-        blocks = _embeddings(domain, backbone, augmented, config, progress, earlier)
+        cache = EmbeddingCache(folder, network, backbone.out_features, reuse=not augmented)
+        blocks = _embeddings(domain, backbone, augmented, config, progress, cache)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            kept = blocks if augmented else _keep_parts(blocks, earlier, file)
+            kept = blocks if augmented else _store_parts(blocks, cache, file)
             write_whole(file, lambda out: _write(out, kept))
-            earlier.note(file, earlier.digests)
+            cache.note(file, cache.digests)
             for part in folder.glob(f"{file.stem}-*"):
                 part.unlink(missing_ok=True)
         except OSError as error:
@@ -99,38 +98,38 @@ def embed(
                 "or name another --cache-dir."
             ) from None
     progress(len(domain), len(domain))
-    # Mode "c": torch wants a writable array; nothing written ever reaches the file.
+    # Mode "c": torch requires a writable array; nothing written ever reaches the file.
     rows = torch.from_numpy(np.memmap(file, np.float32, "c", shape=shape))
     return Domain(domain.samples, on_device(ArrayStore(rows), domain.device), domain.device)
 
 
 class EmbeddingCache:
-    """Which images were embedded before by the same network, and the numbers found then.
+    """Embeddings that the same network computed in earlier runs, by digest of the image.
 
     Args:
         folder: the cache folder.
-        maker: what the embeddings follow from beside the image.
+        network: fingerprint of everything the embeddings depend on but the image.
         width: numbers in one.
-        reuse: whether to look; drawn views are of their own run.
+        reuse: whether to search the folder; augmented views are drawn anew.
     """
 
-    def __init__(self, folder: Path, maker: bytes, width: int, reuse: bool) -> None:
-        self.maker, self.digests = maker, list[bytes]()
+    def __init__(self, folder: Path, network: bytes, width: int, reuse: bool) -> None:
+        self.network, self.digests = network, list[bytes]()
         self.found: dict[bytes, FloatRow] = {}
         for record in folder.glob("*.rows") if reuse else ():
-            with suppress(FileNotFoundError):  # another process has the whole now
-                self._take(record, width)
+            with suppress(FileNotFoundError):  # another process has finished the domain
+                self._read(record, width)
 
-    def _take(self, record: Path, width: int) -> None:
+    def _read(self, record: Path, width: int) -> None:
         content, file = record.read_bytes(), record.with_suffix(".f32")
         digests = [content[i : i + 16] for i in range(16, len(content), 16)]
-        if content[:16] == self.maker and is_whole(file, 4 * width * len(digests)):
+        if content[:16] == self.network and is_whole(file, 4 * width * len(digests)):
             touch(record)
             rows = np.memmap(file, np.float32, "r", shape=(len(digests), 1, width))
             self.found |= dict(zip(digests, rows, strict=True))
 
     def split(self, images: Tensor) -> tuple[Tensor, list[FloatRow]]:
-        """Numbers of the images that are new, and the embeddings of the others."""
+        """Return the indices of new images, and the embeddings of the others."""
         pixels = images.cpu().numpy()
         digests = [blake2b(one.tobytes(), digest_size=16).digest() for one in pixels]
         self.digests += digests
@@ -140,8 +139,8 @@ class EmbeddingCache:
         ]
 
     def note(self, file: Path, digests: list[bytes]) -> None:
-        """Which images the file is of."""
-        content = b"".join([self.maker, *digests])
+        """Write the digests of the images of a file."""
+        content = b"".join([self.network, *digests])
         write_whole(file.with_suffix(".rows"), lambda out: out.write(content))
 
 
@@ -152,36 +151,37 @@ def _embeddings(
     augmented: tuple[View, ...],
     config: RunConfig,
     progress: Progress,
-    earlier: EmbeddingCache,
+    cache: EmbeddingCache,
 ) -> Iterator[Tensor]:
-    """Blocks of rows (n, 1 + views, D), in order."""
+    """Compute blocks of embeddings (n, 1 + views, D), in order."""
     for block, index in enumerate(torch.split(torch.arange(len(domain)), _CHUNK)):
         images = domain.images(index)
-        new, known = earlier.split(images)
+        new, known = cache.split(images)
         rows = torch.empty(len(index), 1 + config.model.frozen_views, backbone.out_features)
         if known:
             is_known = torch.ones(len(index), dtype=torch.bool).index_fill(0, new, False)
             rows[is_known] = torch.from_numpy(np.stack(known))
         for number in range((1 + config.model.frozen_views) * bool(len(new))):
-            draws = generator(
-                0, "embedding", number, block
-            )  # whatever the seed: they are made once
+            # One fixed stream whatever the run's seed: embeddings are computed once for all runs.
+            draws = generator(0, "embedding", number, block)
             view = augmented[(number - 1) % len(augmented)] if number else EVAL_VIEW
-            shown = make_view(view, images[send(new, images.device)], config.data.image_size, draws)
-            rows[new, number] = backbone(shown).cpu()
+            pixels = make_view(
+                view, images[send(new, images.device)], config.data.image_size, draws
+            )
+            rows[new, number] = backbone(pixels).cpu()
         yield rows
         progress(int(index[-1]) + 1, len(domain))
 
 
-def _keep_parts(blocks: Iterator[Tensor], earlier: EmbeddingCache, file: Path) -> Iterator[Tensor]:
-    """Hands the blocks on; every few of them are a file of their own, too."""
+def _store_parts(blocks: Iterator[Tensor], cache: EmbeddingCache, file: Path) -> Iterator[Tensor]:
+    """Pass the blocks on; every few of them are also stored as a file of their own."""
     first = 0
     while some := list(itertools.islice(blocks, _PART)):
         yield from some
         part = file.with_stem(f"{file.stem}-{first}")
         write_whole(part, partial(_write, blocks=iter(some)))
-        earlier.note(part, earlier.digests[first:])
-        first = len(earlier.digests)
+        cache.note(part, cache.digests[first:])
+        first = len(cache.digests)
 
 
 def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:
@@ -191,18 +191,18 @@ def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:
     os.fsync(out.fileno())
 
 
-def _maker(backbone: Embedder, augmented: tuple[View, ...], config: RunConfig) -> bytes:
-    """A name for all that embeddings follow from but the images."""
-    said = (augmented, config.model.frozen_views, config.data.image_size, backbone.spec)
-    key = blake2b(repr(said).encode(), digest_size=16)
+def _fingerprint(backbone: Embedder, augmented: tuple[View, ...], config: RunConfig) -> bytes:
+    """Hash everything that embeddings depend on but the images."""
+    values = (augmented, config.model.frozen_views, config.data.image_size, backbone.spec)
+    key = blake2b(repr(values).encode(), digest_size=16)
     for tensor in backbone.state_dict().values():
         key.update(tensor.cpu().numpy().tobytes())
     return key.digest()
 
 
-def _key(domain: Domain, maker: bytes) -> str:
-    """A name for the embeddings; the pixels are hashed only where nobody knows what they are of."""
-    key = blake2b(repr((maker, domain.pixels.key)).encode(), digest_size=16)
+def _key(domain: Domain, network: bytes) -> str:
+    """Name the embeddings; pixels are hashed only where their content key is not known."""
+    key = blake2b(repr((network, domain.pixels.key)).encode(), digest_size=16)
     if domain.pixels.key is None:
         for index in torch.split(torch.arange(len(domain)), _CHUNK):
             key.update(domain.pixels.get(index).cpu().numpy().tobytes())

@@ -1,4 +1,4 @@
-"""Source images that training does not see, to calibrate confidence on."""
+"""Source images kept out of training, to calibrate confidence on."""
 
 import numpy as np
 
@@ -6,14 +6,14 @@ from unida.data.samples import Samples
 from unida.types import IntArray
 from unida.utils.rng import derive_seed
 
-FEWEST_OF_CLASS = 20
+MIN_CLASS_IMAGES = 20
 """A class with fewer images keeps all of them for training."""
-FEWEST = 50
-"""Where fewer images would be held out in all, none is: they would tell too little."""
+MIN_HELD_OUT = 50
+"""Where fewer images would be held out in all, none is: the estimate would be too rough."""
 
 
 def hold_out(samples: Samples, share: float, seed: int) -> tuple[IntArray, IntArray]:
-    """Numbers of the images to train on and of those held out, both rising.
+    """Split image indices into those to train on and those held out, both rising.
 
     Of every class that is large enough the same share is drawn, each from a stream of its own, so
     that a class more does not change the draw of another.
@@ -23,9 +23,9 @@ def hold_out(samples: Samples, share: float, seed: int) -> tuple[IntArray, IntAr
     order = np.argsort(samples.labels, kind="stable")
     ends = np.bincount(samples.labels, minlength=len(samples.classes)).cumsum()
     for name, index in zip(samples.classes, np.split(order, ends[:-1]), strict=True):
-        if len(index) >= FEWEST_OF_CLASS:
+        if len(index) >= MIN_CLASS_IMAGES:
             draw = np.random.default_rng(derive_seed(seed, "holdout", name))
             held[draw.permutation(index)[: round(share * len(index))]] = True
-    if held.sum() < FEWEST:
+    if held.sum() < MIN_HELD_OUT:
         held[:] = False
     return np.flatnonzero(~held), np.flatnonzero(held)

@@ -1,4 +1,4 @@
-"""Where the images are: class folders, plain folders, list files, CSV."""
+"""Image paths and labels from class folders, plain folders, list files and CSV."""
 
 import csv
 import io
@@ -17,7 +17,7 @@ IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"}
     | {".pgm", ".pnm", ".avif", ".jp2", ".tga", ".heic", ".heif", ".jxl"}
 )
-"""Files that are taken for images; one that Pillow cannot read is left out by name, not unseen."""
+"""Files taken for images; one that Pillow cannot read is left out and noted as skipped."""
 
 
 @dataclass(frozen=True)
@@ -48,21 +48,21 @@ class Samples:
         return len(self.paths)
 
     def keep(self, index: IntArray, skipped: Iterable[Skipped]) -> "Samples":
-        """The samples at `index`, with more skipped ones noted."""
+        """Return the samples at `index`, with more skipped ones noted."""
         labels = None if self.labels is None else self.labels[index]
         paths = tuple(self.paths[i] for i in index)
         return Samples(paths, labels, self.classes, (*self.skipped, *skipped))
 
 
 def read_source(place: str | Path) -> Samples:
-    """Labelled images to learn from: two classes at least, told apart by more than case."""
+    """Read labelled images to train on: at least two classes that differ by more than case."""
     samples = read_labelled(place)
-    _refuse_ambiguous(samples.classes, place)
+    _check_classes(samples.classes, place)
     return samples
 
 
 def read_labelled(place: str | Path) -> Samples:
-    """Labelled images: a folder with one sub-folder a class, a list file or a CSV."""
+    """Read labelled images: a folder with one sub-folder a class, a list file or a CSV."""
     place = _existing(place)
     if place.is_dir():
         pairs, skipped = _class_folders(place)
@@ -74,14 +74,14 @@ def read_labelled(place: str | Path) -> Samples:
         raise UserError(
             f"{place} holds no image in a class folder: one sub-folder a class is needed."
         )
-    _refuse_two_labels(pairs, place)
+    _check_one_label(pairs, place)
     names = sorted({name for _, name in pairs})
     number = {name: i for i, name in enumerate(names)}
     labels = np.array([number[name] for _, name in pairs], dtype=np.int64)
     return Samples(tuple(path for path, _ in pairs), labels, tuple(names), tuple(skipped))
 
 
-def _refuse_two_labels(pairs: list[tuple[Path, str]], place: Path) -> None:
+def _check_one_label(pairs: list[tuple[Path, str]], place: Path) -> None:
     found: dict[Path, str] = {}
     for path, name in pairs:
         if found.setdefault(path, name) != name:
@@ -89,7 +89,7 @@ def _refuse_two_labels(pairs: list[tuple[Path, str]], place: Path) -> None:
 
 
 def read_unlabelled(place: str | Path) -> Samples:
-    """Images without labels: any folder tree, one image, a list file or a CSV."""
+    """Read images without labels: any folder tree, one image, a list file or a CSV."""
     place = _existing(place)
     if place.is_dir():
         paths = list(_images_below(place))
@@ -117,21 +117,21 @@ def _existing(place: str | Path) -> Path:
 
 
 def _images_below(folder: Path) -> Iterable[Path]:
-    """Every image file below a folder, in a fixed order; hidden ones are passed over.
+    """List every image file below a folder, in a fixed order; hidden ones are left out.
 
     Links to folders are followed, each folder is visited once.
     """
-    seen = set()
+    visited = set()
 
     def unreadable(error: OSError) -> None:
         raise UserError(f"{error.filename} cannot be read: {error.strerror}.")
 
     for root, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
         real = os.path.realpath(root)
-        if real in seen:
+        if real in visited:
             folders.clear()
             continue
-        seen.add(real)
+        visited.add(real)
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
             if not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES:
@@ -153,7 +153,7 @@ def _class_folders(root: Path) -> tuple[list[tuple[Path, str]], list[Skipped]]:
 
 
 def _read_rows(place: Path, labelled: bool) -> list[tuple[Path, str]]:
-    """Rows of a CSV (columns path and label) or a list file (`path label` a line)."""
+    """Read the rows of a CSV (columns path and label) or a list file (`path label` a line)."""
     try:
         text = place.read_bytes().decode("utf-8-sig", "surrogateescape")
     except OSError as error:
@@ -197,11 +197,11 @@ def _list_rows(place: Path, text: str, labelled: bool) -> list[tuple[str, str]]:
 
 
 def _rooted(place: Path, name: str) -> Path:
-    """Paths in a list are relative to the list's folder."""
+    """Resolve a path of a list: it is relative to the list's folder."""
     return Path(name) if os.path.isabs(name) else place.parent / name
 
 
-def _refuse_ambiguous(names: tuple[str, ...], place: str | Path) -> None:
+def _check_classes(names: tuple[str, ...], place: str | Path) -> None:
     if len(names) < 2:
         raise UserError(
             f"{place} has one class, {names[0]!r}: two or more are needed to tell apart."

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from unida.data.holdout import FEWEST
+from unida.data.holdout import MIN_HELD_OUT
 from unida.types import FloatArray, IntArray
 from unida.utils.chunking import MAX_SAMPLES
 
@@ -81,9 +81,11 @@ def calibrate(probs: FloatArray, labels: IntArray) -> Calibration:
         labels: (N,), true classes.
     """
     n = len(labels)
-    if n < FEWEST:
+    if n < MIN_HELD_OUT:
         held = f"{n} source images were" if n else "no source image was"
-        return Calibration(1.0, n, f"{held} held out, and {FEWEST} are needed: confidence is plain")
+        return Calibration(
+            1.0, n, f"{held} held out, and {MIN_HELD_OUT} are needed: confidence is plain"
+        )
     right, fold = probs.argmax(1) == labels, np.arange(n) % FOLDS
     mended = np.empty(n)
     for k in range(FOLDS):

@@ -1,4 +1,4 @@
-"""Heads: what sits on the backbone's features."""
+"""Heads on the backbone's features: projection, neck and classifiers."""
 
 import torch
 import torch.nn.functional as F
@@ -22,9 +22,9 @@ class Projection(nn.Sequential):
         self.out_features = out
 
     def forward(self, *batches: Tensor) -> Tensor:
-        """z of all batches, one below the other; batch norm sees one batch at a time.
+        """Compute z of all batches, concatenated; batch norm gets one batch at a time.
 
-        What comes out is what one forward a batch would give, with each weight read once.
+        The result equals one forward a batch, with each weight read once.
         """
         before, norm, leaky, after = self
         parts = torch.split(before(torch.cat(batches)), [batch.shape[0] for batch in batches])
@@ -51,13 +51,13 @@ class UnitLinear(nn.Linear):
         self.temperature = temperature
 
     def forward(self, x: Tensor) -> Tensor:
-        # To divide what comes out is less work than to divide the weights, and the same.
+        # Dividing the output is less work than dividing the weights, and equivalent.
         lengths: Tensor = torch.linalg.vector_norm(self.weight, dim=1)
         return F.linear(x, self.weight) / (self.temperature * lengths.clamp_min(1e-12))
 
     @torch.no_grad()
     def scale_rows(self) -> None:
-        """Sets the rows back to unit length: no output changes, only how far a step turns them."""
+        """Set the rows to unit length: no output changes, only how far a step rotates them."""
         self.weight.copy_(F.normalize(self.weight))
 
 
@@ -68,7 +68,7 @@ class AllInOne(nn.Module):
         features: of z.
         n_classes: K.
         hashed: the released code's form, unit rows at temperature 0.05 and a sigmoid before the
-            linear layer; otherwise linear on z, the plainest reading of the paper.
+            linear layer; otherwise linear on z, the simplest reading of the paper.
     """
 
     def __init__(self, features: int, n_classes: int, hashed: bool = False) -> None:
@@ -106,6 +106,6 @@ class ClosedAndOpen(nn.Module):
 
 
 def gap_of_winner(closed: Tensor, pairs: Tensor) -> Tensor:
-    """By how much "is not k" exceeds "is k" for the closed classifier's likeliest k: (B,)."""
+    """Compute by how much "is not k" exceeds "is k" for the closed classifier's top k: (B,)."""
     not_k, is_k = pairs.unbind(1)
     return (not_k - is_k).gather(1, closed.argmax(1, keepdim=True))[:, 0]

@@ -20,26 +20,26 @@ class _Reverse(torch.autograd.Function):
 
 
 def reverse_gradient(x: Tensor, coefficient: float) -> Tensor:
-    """x itself; its gradient comes back with the sign turned, times `coefficient`."""
+    """Return x; in the backward pass its gradient is multiplied by −`coefficient`."""
     out: Tensor = _Reverse.apply(x, coefficient)  # type: ignore[no-untyped-call]
     return out
 
 
 def reversal_strength(progress: float) -> float:
-    """2 / (1 + e^(−progress)) − 1: from 0 towards 1, the usual coefficient of the reversal."""
+    """Compute 2 / (1 + e^(−progress)) − 1, the usual coefficient of the reversal, from 0 to 1."""
     return math.tanh(progress / 2)
 
 
 class Discriminator(nn.Sequential):
-    """Tells domains apart: features (B, D) → logits (B,), positive for source.
+    """Domain discriminator: features (B, D) → logits (B,), positive for source.
 
     Two hidden layers with ReLU. The sigmoid is left to the loss, which is stable on logits.
 
     Args:
         features: D.
         hidden: neurons of a hidden layer.
-        dropout: share of hidden neurons silenced in training.
-        batch_norm: normalise before each ReLU; show it both domains in one batch then.
+        dropout: share of hidden neurons dropped in training.
+        batch_norm: normalise before each ReLU; both domains must then be in one batch.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Discriminator(nn.Sequential):
 
 
 class MemoryBank(nn.Module):
-    """One unit vector for every image of a domain; zero until the image has been seen.
+    """One unit vector for every image of a domain; zero until its first update.
 
     Args:
         n: images.
@@ -69,9 +69,9 @@ class MemoryBank(nn.Module):
 
     @torch.no_grad()
     def update(self, index: Tensor, features: Tensor, momentum: float = 0.0) -> None:
-        """Rows at `index` become normalise(momentum · old + (1 − momentum) · unit features)."""
+        """Set rows at `index` to normalise(momentum · old + (1 − momentum) · unit features)."""
         unit = F.normalize(features.detach())
         old = self.rows[index]
-        # A row that was never written has nothing to remember.
+        # A row that was never written has no old value.
         keep = momentum * (old.abs().sum(1, keepdim=True) > 0)
         self.rows[index] = F.normalize(keep * old + (1 - keep) * unit)

@@ -2,5 +2,5 @@
 
 Lives here: device and precision choice, distributed helpers, named random generators, chunked
 buffers, file locks, threads and memory of the process.
-Does not live here: anything that knows of images, methods or runs.
+Does not live here: anything about images, methods or runs.
 """

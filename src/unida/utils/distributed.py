@@ -1,7 +1,7 @@
-"""Several processes that train one model: each shows its share of a batch to the backbone.
+"""Distributed training: every process forwards its shard of a batch through the backbone.
 
 Features are gathered, with gradient, so that losses, memories and clusters see the whole batch and
-are the same in every process. A single process is a team of one, and nothing here does anything.
+are the same in every process. In a single process all functions here do nothing.
 """
 
 import os
@@ -19,32 +19,34 @@ T = TypeVar("T")
 
 
 def setup(device: torch.device) -> None:
-    """Joins the processes that a launcher started, if one did."""
+    """Join the processes that a launcher started, if one did."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         PartialState(cpu=device.type == "cpu")
 
 
 def world_size() -> int:
+    """Return the number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
 def rank() -> int:
+    """Return the number of this process."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
 def is_main_process() -> bool:
-    """Whether this is the process that writes and speaks."""
+    """Return whether this is the process that writes files and logs."""
     return rank() == 0
 
 
 def shard(n: int) -> slice:
-    """This process's part of n things, in order; parts differ by one at the most."""
+    """Return this process's part of n items; parts are in order and differ by one at most."""
     return slice(n * rank() // world_size(), n * (rank() + 1) // world_size())
 
 
 @contextmanager
 def main_process_first() -> Iterator[None]:
-    """One process of a machine goes through the block before the others: it fills the caches."""
+    """Run the block in one process of a machine before the others, so that it fills the caches."""
     waits = world_size() > 1 and int(os.environ.get("LOCAL_RANK", "0")) > 0
     if waits:
         dist.barrier()
@@ -54,17 +56,17 @@ def main_process_first() -> Iterator[None]:
 
 
 def gather(rows: Tensor) -> Tensor:
-    """The rows of all processes, in order. Everyone then computes the same loss of them."""
+    """Gather the rows of all processes, in order, with gradient of the same loss in each."""
     return _Gather.apply(rows) if world_size() > 1 else rows  # type: ignore[no-untyped-call]
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:
-    """The sum over all processes, with gradient."""
-    return _Total.apply(x) if world_size() > 1 else x  # type: ignore[no-untyped-call]
+    """Sum over all processes, with gradient."""
+    return _Sum.apply(x) if world_size() > 1 else x  # type: ignore[no-untyped-call]
 
 
 def gather_objects(items: list[T]) -> list[T]:
-    """The items of all processes, in order."""
+    """Gather the items of all processes, in order."""
     if world_size() == 1:
         return items
     parts: list[list[T]] = [[] for _ in range(world_size())]
@@ -74,7 +76,7 @@ def gather_objects(items: list[T]) -> list[T]:
 
 @torch.no_grad()
 def broadcast_buffers(module: nn.Module) -> None:
-    """Gives every process the first one's buffers."""
+    """Give every process the first one's buffers."""
     if world_size() > 1:
         for buffer in module.buffers():
             dist.broadcast(buffer, 0)
@@ -95,12 +97,11 @@ class _Gather(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        # The launcher's averaging of gradients divides by the number of processes; the sum over
-        # their shares is meant.
+        # DDP divides gradients by the number of processes; the sum over their shards is needed.
         return grad[ctx.start : ctx.start + ctx.rows] * world_size()
 
 
-class _Total(torch.autograd.Function):
+class _Sum(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         x = x.clone()
@@ -114,8 +115,8 @@ class _Total(torch.autograd.Function):
         return grad
 
 
-class _OverTheTeam(_BatchNorm):
-    """Batch norm over the shares of all processes, as if one had seen the whole batch."""
+class _SyncBatchNorm(_BatchNorm):
+    """Batch norm over the shards of all processes: the statistics of the whole batch."""
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or world_size() == 1:
@@ -125,7 +126,7 @@ class _OverTheTeam(_BatchNorm):
         mean, square = all_reduce_sum(torch.stack([x32.sum(others), x32.square().sum(others)])) / n
         variance = (square - mean.square()).clamp_min(0)
         if self.track_running_stats:
-            self._keep(mean, variance * n / (n - 1))
+            self._update(mean, variance * n / (n - 1))
         scale = (variance + self.eps).rsqrt() * self.weight
         shape = [1, -1, *[1] * (x.ndim - 2)]
         shift = self.bias - mean * scale
@@ -133,7 +134,7 @@ class _OverTheTeam(_BatchNorm):
         return out.to(x.dtype)
 
     @torch.no_grad()
-    def _keep(self, mean: Tensor, variance: Tensor) -> None:
+    def _update(self, mean: Tensor, variance: Tensor) -> None:
         assert self.running_mean is not None
         assert self.running_var is not None
         assert self.momentum is not None
@@ -143,17 +144,17 @@ class _OverTheTeam(_BatchNorm):
             self.num_batches_tracked += 1
 
 
-class _Norm1d(_OverTheTeam, nn.BatchNorm1d):
+class _SyncBatchNorm1d(_SyncBatchNorm, nn.BatchNorm1d):
     pass
 
 
-class _Norm2d(_OverTheTeam, nn.BatchNorm2d):
+class _SyncBatchNorm2d(_SyncBatchNorm, nn.BatchNorm2d):
     pass
 
 
 def convert_sync_batch_norm(module: nn.Module) -> None:
-    """Lets the batch norms of a backbone see the whole batch."""
-    kinds: dict[type, type] = {nn.BatchNorm1d: _Norm1d, nn.BatchNorm2d: _Norm2d}
+    """Let the batch norms of a backbone use statistics of the whole batch."""
+    kinds: dict[type, type] = {nn.BatchNorm1d: _SyncBatchNorm1d, nn.BatchNorm2d: _SyncBatchNorm2d}
     if world_size() > 1:
         for part in module.modules():
             part.__class__ = kinds.get(type(part), type(part))

@@ -1,4 +1,4 @@
-"""Files that one process holds at a time; the system lets go of them when their holder dies."""
+"""File locks, held by one process at a time; the system releases them when the process dies."""
 
 import fcntl
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from typing import IO
 
 @contextmanager
 def held(place: Path, wait: bool = False) -> Iterator[IO[str] | None]:
-    """The lock file, open to read and to write, while the block runs; None if another has it.
+    """Hold a lock while the block runs; yields the file, open to read and write, or None if taken.
 
     Args:
         place: of the file; it is made if it is not there.
-        wait: until the other lets go of it.
+        wait: for the other process to release it.
     """
     with place.open("a+") as file:
         if _take(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB)):
@@ -24,7 +24,7 @@ def held(place: Path, wait: bool = False) -> Iterator[IO[str] | None]:
 
 
 def is_held(place: Path) -> bool:
-    """Whether some process holds it."""
+    """Return whether some process holds the lock."""
     try:
         with place.open() as file:
             return not _take(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Many small jobs on files, done by a few threads."""
+"""Many small jobs on files, run by a few threads."""
 
 import os
 from collections import deque
@@ -14,7 +14,7 @@ WORKERS = min(32, (os.cpu_count() or 1) + 1)  # decoding and hashing release the
 
 
 def in_order(work: Callable[[S], T], items: Iterable[S]) -> Iterator[T]:
-    """Results of `work` in order, done in parallel, a bounded number under way at once."""
+    """Run `work` on items in parallel, a bounded number at once; yield the results in order."""
     with ThreadPoolExecutor(WORKERS) as pool:
         todo = iter(items)
         under_way = deque(pool.submit(work, item) for item in islice(todo, 8 * WORKERS))

@@ -1,8 +1,8 @@
-"""Random streams: one seed, and every use of chance has a name.
+"""Named random generators: one seed, and a name for every use of randomness.
 
-A stream is found by hashing the seed with the name of its use and, inside the training loop, the
+The seed of a generator is a hash of the run's seed, the name and, inside the training loop, the
 step. So the draws of step 700 need no history (a resumed run makes the same ones), and a new
-stream never shifts the draws of another.
+generator never shifts the draws of another.
 """
 
 from hashlib import blake2b
@@ -11,14 +11,17 @@ import torch
 
 
 def derive_seed(seed: int, *name: str | int) -> int:
-    """The 63-bit seed of the stream called `name`."""
+    """Derive the 63-bit seed of the generator called `name`."""
     text = repr((seed, *name)).encode()
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
 def seed_device(device: torch.device, seed: int) -> None:
-    """What `torch.manual_seed` does, for a CPU without a word to every kind of GPU there might be:
-    that takes longer than a step of small heads."""
+    """Seed torch's global generator.
+
+    On a CPU without `torch.manual_seed`, which also seeds every kind of GPU there might be: that
+    takes longer than a step of small heads.
+    """
     if device.type == "cpu":
         torch.default_generator.manual_seed(seed)
     else:
@@ -26,5 +29,5 @@ def seed_device(device: torch.device, seed: int) -> None:
 
 
 def generator(seed: int, *name: str | int) -> torch.Generator:
-    """A CPU generator for the stream called `name`."""
+    """Make the CPU generator called `name`."""
     return torch.Generator().manual_seed(derive_seed(seed, *name))

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 
 class Plan(NamedTuple):
+    """Blocks of each stage, and whether they are bottlenecks."""
+
     blocks: tuple[int, int, int, int]
     bottleneck: bool
 
@@ -67,7 +69,7 @@ class Bottleneck(nn.Module):
 
 
 def _shortcut(inside: int, outside: int, stride: int) -> nn.Sequential:
-    """The way round a block; empty, and so the identity, where the shapes agree."""
+    """Build the shortcut of a block; empty, and so the identity, where the shapes agree."""
     if stride == 1 and inside == outside:
         return nn.Sequential()
     conv = nn.Conv2d(inside, outside, 1, stride, bias=False)
@@ -105,14 +107,14 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images → the map after stage 3, (B, map_channels, H/16, W/16)."""
+        """Compute the map after stage 3, (B, map_channels, H/16, W/16)."""
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for stage in range(1, 4):
             x = self.get_submodule(f"layer{stage}")(x)
         return x
 
     def forward_head(self, feature_map: Tensor) -> Tensor:
-        """The map after stage 3 → pooled features."""
+        """Compute pooled features of the map after stage 3."""
         return torch.flatten(self.get_submodule("layer4")(feature_map).mean((2, 3)), 1)
 
     def forward(self, x: Tensor) -> Tensor:

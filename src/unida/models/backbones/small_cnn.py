@@ -6,8 +6,8 @@ from torch import Tensor, nn
 class SmallCNN(nn.Module):
     """Two 3×3 convolutions and a linear layer, batch norm after each: (B, 3, H, W) → (B, 128).
 
-    Features are pooled to a 4×4 map, whatever the size of the image, and the map is kept: where a
-    stroke lies matters for a digit.
+    Features are pooled to a 4×4 map whatever the size of the image, not to one vector: for a digit
+    the position of a stroke matters.
     """
 
     out_features, map_channels = 128, 64
@@ -23,12 +23,12 @@ class SmallCNN(nn.Module):
         )
 
     def forward_features(self, x: Tensor) -> Tensor:
-        """Images → the map before the linear layer, (B, map_channels, 4, 4)."""
+        """Compute the map before the linear layer, (B, map_channels, 4, 4)."""
         out: Tensor = self.maps(x)
         return out
 
     def forward_head(self, feature_map: Tensor) -> Tensor:
-        """The map → features."""
+        """Compute features of the map."""
         out: Tensor = self.features(feature_map)
         return out
 
