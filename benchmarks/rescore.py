@@ -20,7 +20,8 @@ from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.results import RESULT, Result, gather, read_runs, write_results
 from unida.bench.scoring import commit_of_code, under_rules
 from unida.decision.rejection import fit_rules
-from unida.evaluation.evaluate import Ranking, compare
+from unida.evaluation.evaluate import compare
+from unida.evaluation.metrics import Ranking
 from unida.types import Scored
 
 

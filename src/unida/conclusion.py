@@ -1,5 +1,6 @@
 """What is left of a run once its method is trained: a model, verdicts, and how good they seem."""
 
+import dataclasses
 import json
 from dataclasses import dataclass
 
@@ -13,15 +14,9 @@ from unida.decision.prototypes import FEWEST, Anchors
 from unida.decision.rejection import fit_rules, pick_rule, quantiles
 from unida.evaluation.diagnostics import (
     Diagnostic,
-    Diagnostics,
-    Outcome,
     count_images,
-    describe,
     diagnose,
-    estimate,
-    mean_recall,
 )
-from unida.evaluation.evaluate import predicted_labels
 from unida.evaluation.feature_store import MOST_IMAGES, MOST_OF_SOURCE, build_feature_store
 from unida.methods import Method
 from unida.model import Model, to_predictions
@@ -85,7 +80,7 @@ def conclude(
 
 def say_concerns(concerns: list[Diagnostic]) -> None:
     for concern in concerns:
-        say(f"Warning: {concern.what} {concern.advice}")
+        say(f"Warning: {concern}")
 
 
 def _see(method: Method, domain: Domain, config: RunConfig, features: bool = False) -> ScoredDomain:
@@ -168,16 +163,16 @@ def _judge(
 ) -> None:
     """Writes and says how good the run seems without labels, and what looks wrong."""
     lines = map(json.loads, run.metrics.read_text().splitlines())
-    of_source, rule = known if len(known.labels) else learned, model.rule()
-    outcome = Outcome(
+    found = diagnose(
         classes=model.classes,
         counts=count_images(learned.domain.samples),
-        verdicts=predicted_labels(strange.scored, rule),
+        rule=model.rule(),
+        target=strange.scored,
+        source=(learned.scored, learned.labels),
+        held_out=(known.scored, known.labels),
         losses=np.array([line["loss"] for line in lines]),
-        accuracy=mean_recall(of_source.scored, of_source.labels),
     )
-    found = estimate(strange.scored, rule, outcome, (known.scored, known.labels))
-    warnings = diagnose(outcome)
-    write_text(run.diagnostics, Diagnostics(found, [*concerns, *warnings]).to_json())
-    say(f"Without labels: {describe(found, outcome)}.")
-    say_concerns(warnings)
+    everything = dataclasses.replace(found, warnings=[*concerns, *found.warnings])
+    write_text(run.diagnostics, everything.to_json())
+    say(f"Without labels: {found}.")
+    say_concerns(found.warnings)

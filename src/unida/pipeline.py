@@ -18,7 +18,7 @@ from unida.data.samples import Samples, read_source, read_unlabelled
 from unida.decision.ensemble import backbones, check_ensemble, make_ensemble
 from unida.decision.rejection import check_rule
 from unida.errors import UserError, require, require_known, shorten
-from unida.evaluation.diagnostics import Data, Diagnostic, count_images, diagnose
+from unida.evaluation.diagnostics import DataFacts, Diagnostic, check_data, count_images
 from unida.methods import METHODS, Method
 from unida.methods.presets import configure
 from unida.model import Model, load
@@ -226,5 +226,5 @@ def _look_at_data(source: Samples, target: Samples, continued: bool) -> list[Dia
     """What looks wrong with the images, before time is spent on them."""
     if not distributed.is_main_process():
         return []
-    twins = 0.0 if continued else duplicate_share(source.paths, target.paths)
-    return diagnose(Data(source.classes, count_images(source), len(target), twins))
+    duplicates = 0.0 if continued else duplicate_share(source.paths, target.paths)
+    return check_data(DataFacts(source.classes, count_images(source), len(target), duplicates))

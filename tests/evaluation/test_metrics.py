@@ -43,15 +43,10 @@ def as_dict(result: Score) -> dict[str, float]:
     return dataclasses.asdict(result)
 
 
-def test_the_check_case_names_every_field() -> None:
-    assert EXPECTED.keys() == as_dict(score([0], [0], unknown=1)).keys()
-
-
-@pytest.mark.parametrize("n_shared", [None, 2])
-@pytest.mark.parametrize("field", EXPECTED)
-def test_the_check_case_of_methods(field: str, n_shared: int | None) -> None:
-    result = score(LABELS, PREDICTIONS, unknown=3, n_shared=n_shared)
-    assert getattr(result, field) == pytest.approx(EXPECTED[field], abs=1e-6)
+def test_the_check_case_of_methods() -> None:
+    for n_shared in (None, 2):
+        result = as_dict(score(LABELS, PREDICTIONS, unknown=3, n_shared=n_shared))
+        assert result == pytest.approx(EXPECTED, abs=1e-6)
 
 
 def test_a_source_private_prediction_is_an_error_like_any_other() -> None:
@@ -183,7 +178,7 @@ class TestAUROC:
         assert math.isnan(auroc([3], [0.1], unknown=3))
         assert math.isnan(auroc([], [], unknown=3))
 
-    def test_a_score_that_is_no_number_is_the_strangest(self) -> None:
+    def test_nan_counts_as_the_highest_score(self) -> None:
         assert auroc([0, 3], [1e9, math.nan], unknown=3) == 1.0
         assert auroc([0, 3], [math.inf, math.nan], unknown=3) == 0.5
 
@@ -206,14 +201,14 @@ class TestAUROC:
 def slow_oscr(labels: list[int], best: list[int], scores: list[float], unknown: int) -> float:
     """Every threshold between two scores, corners of the curve joined by straight lines."""
     known = [i for i, y in enumerate(labels) if y != unknown]
-    strange = [i for i, y in enumerate(labels) if y == unknown]
-    if not known or not strange:
+    novel = [i for i, y in enumerate(labels) if y == unknown]
+    if not known or not novel:
         return math.nan
     curve = []
     for threshold in [-math.inf, *sorted(set(scores))]:
         right = sum(scores[i] <= threshold and best[i] == labels[i] for i in known)
-        false = sum(scores[i] <= threshold for i in strange)
-        curve.append((false / len(strange), right / len(known)))
+        false = sum(scores[i] <= threshold for i in novel)
+        curve.append((false / len(novel), right / len(known)))
     return sum((b[0] - a[0]) * (a[1] + b[1]) / 2 for a, b in itertools.pairwise(curve))
 
 
@@ -269,7 +264,7 @@ class TestNovelNMI:
         lengths = np.random.default_rng(1).uniform(0.1, 10, (len(features), 1))
         assert novel_nmi(features * lengths, names, seed=0) == pytest.approx(1)
 
-    def test_noise_has_little_to_say(self) -> None:
+    def test_noise_scores_low(self) -> None:
         noise = np.random.default_rng(0).standard_normal((300, 8))
         assert novel_nmi(noise, np.arange(300) % 3, seed=0) < 0.1
 
@@ -278,7 +273,7 @@ class TestNovelNMI:
         assert math.isnan(novel_nmi(np.zeros((0, 2)), [], seed=0))
         assert math.isnan(novel_nmi([[np.nan, 1], [1, 0]], ["cat", "dog"], seed=0))
 
-    def test_equal_features_tell_nothing_and_raise_nothing(self) -> None:
+    def test_equal_features_score_zero_without_a_warning(self) -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             assert novel_nmi(np.ones((4, 2)), ["cat", "dog"] * 2, seed=0) == 0
@@ -286,28 +281,28 @@ class TestNovelNMI:
     def test_many_images_with_long_features_are_clustered_too(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("unida.evaluation.metrics.MANY_IMAGES", 50)
-        monkeypatch.setattr("unida.evaluation.metrics.MANY_FEATURES", 20)
+        monkeypatch.setattr("unida.evaluation.metrics.MAX_FULL_BATCH", 50)
+        monkeypatch.setattr("unida.evaluation.metrics.MAX_DIMENSIONS", 20)
         assert novel_nmi(*self.groups(wide=64), seed=0) > 0.9
 
     def test_of_very_many_images_a_seeded_sample_is_clustered(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        seen: list[np.ndarray] = []
+        clustered: list[np.ndarray] = []
 
         def noting(x: np.ndarray) -> np.ndarray:
-            seen.append(x)
+            clustered.append(x)
             return normalize(x)
 
         monkeypatch.setattr("unida.evaluation.metrics.normalize", noting)
         features, names = self.groups()
         novel_nmi(features, names, seed=0)
-        monkeypatch.setattr("unida.evaluation.metrics.MOST_NOVEL", 40)
+        monkeypatch.setattr("unida.evaluation.metrics.MAX_CLUSTERED", 40)
         values = [novel_nmi(features, names, seed=seed) for seed in (0, 0, 1)]
-        assert [len(x) for x in seen] == [90, 40, 40, 40]
+        assert [len(x) for x in clustered] == [90, 40, 40, 40]
         assert values == pytest.approx([1, 1, 1])
-        assert (seen[1] == seen[2]).all()
-        assert (seen[1] != seen[3]).any()
+        assert (clustered[1] == clustered[2]).all()
+        assert (clustered[1] != clustered[3]).any()
 
     def test_the_unknown_images_may_lie_among_others(self) -> None:
         noise = np.random.default_rng(0).standard_normal((90, 8))

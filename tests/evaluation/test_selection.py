@@ -1,4 +1,4 @@
-"""Criteria on arrays whose right order is known, and the split that plays unknown classes."""
+"""Criteria on arrays of known order, and the split in which known classes stand in for unknown."""
 
 import ast
 import math
@@ -44,9 +44,9 @@ class TestTable:
             assert 0 < len(criterion.about) <= 100
             assert "\n" not in criterion.about
 
-    def test_only_the_oracle_sees_target_labels(self) -> None:
-        seeing = [name for name, c in CRITERIA.items() if c.images == "labelled target"]
-        assert seeing == ["oracle"]
+    def test_only_the_oracle_uses_target_labels(self) -> None:
+        using = [name for name, c in CRITERIA.items() if c.images == "labelled target"]
+        assert using == ["oracle"]
 
     @pytest.mark.parametrize("name", [n for n, c in CRITERIA.items() if c.images == "target"])
     def test_a_criterion_of_the_target_needs_no_labels(self, name: str) -> None:
@@ -66,7 +66,7 @@ class TestTable:
 
 
 class TestEntropy:
-    def test_certainty_is_best_and_no_idea_worst(self) -> None:
+    def test_confidence_is_best_and_uniform_probabilities_worst(self) -> None:
         sharp, soft, flat = (entropy(softmaxes(20, sharp=s)) for s in (8, 1, 0))
         assert sharp > soft > flat
         assert flat == pytest.approx(-math.log(4))
@@ -127,7 +127,7 @@ class TestNeighbourhoodDensity:
         assert best > neighbourhood_density(loose)
         assert best > neighbourhood_density(none)
 
-    def test_it_is_fooled_by_one_class_as_its_description_says(self) -> None:
+    def test_it_is_largest_for_one_class_as_its_description_says(self) -> None:
         assert neighbourhood_density(one_hot([1] * 30)) == pytest.approx(math.log(29))
         assert neighbourhood_density(one_hot([0, 1, 2] * 10)) < math.log(29)
 
@@ -140,11 +140,9 @@ class TestNeighbourhoodDensity:
         assert math.isnan(neighbourhood_density(one_hot([0])))
         assert neighbourhood_density(one_hot([0, 1])) == 0
 
-    def test_of_many_images_a_seeded_draw_is_looked_at(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_of_many_images_a_seeded_sample_is_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
         probs = softmaxes(300, sharp=3.0)
-        monkeypatch.setattr(selection, "MOST_NEIGHBOURS", 100)
+        monkeypatch.setattr(selection, "MAX_DENSITY_IMAGES", 100)
         one, same, other = (neighbourhood_density(probs, seed) for seed in (0, 0, 1))
         assert one == same
         assert one != other

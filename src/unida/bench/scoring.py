@@ -30,14 +30,13 @@ from unida.decision.inference import predict_images
 from unida.decision.rejection import Rule, fit_rules
 from unida.evaluation.evaluate import (
     Evaluation,
-    Ranking,
     all_scores,
     compare,
     defined,
     predicted_labels,
     rank,
 )
-from unida.evaluation.metrics import confusion
+from unida.evaluation.metrics import Ranking, confusion
 from unida.methods import Method
 from unida.model import Model
 from unida.protocols.tasks import TaskFiles, load_protocol

@@ -14,7 +14,7 @@ from unida.data.samples import Skipped, read_labelled
 from unida.decision.calibration import confidence, expected_error, reliability
 from unida.decision.rejection import Rule
 from unida.errors import UserError
-from unida.evaluation.metrics import Score, auroc, confusion, h3, novel_nmi, oscr, recalls, score
+from unida.evaluation.metrics import Ranking, Score, confusion, h3, rank_scores, recalls, score
 from unida.model import Model
 from unida.types import UNKNOWN, IntArray, Scored
 
@@ -36,23 +36,6 @@ class Evaluation:
     scored: Scored
     skipped: list[Skipped]
     true_classes: npt.NDArray[np.str_]
-
-
-@dataclass(frozen=True)
-class Ranking:
-    """What a model can tell apart, whatever the threshold; NaN where undefined.
-
-    Attributes:
-        auroc: of the unknown score (`unida.evaluation.metrics.auroc`).
-        oscr: of class and unknown score together (`unida.evaluation.metrics.oscr`).
-        nmi: of the unknown images' features (`unida.evaluation.metrics.novel_nmi`).
-        closed: share of known images whose most likely class is right.
-    """
-
-    auroc: float
-    oscr: float
-    nmi: float
-    closed: float
 
 
 def evaluate(model: Model, place: str | Path) -> Evaluation:
@@ -109,16 +92,7 @@ def score_rule(scored: Scored, rule: Rule, labels: IntArray) -> Score:
 
 def rank(assessment: Evaluation, seed: int = 0) -> Ranking:
     """The numbers no threshold has a say in; apart from `assess`, as clustering takes a while."""
-    scored, labels = assessment.scored, assessment.labels
-    unknown, best = scored.probs.shape[1], scored.probs.argmax(1)
-    novel = labels == unknown
-    right = (best == labels)[~novel]
-    return Ranking(
-        auroc=auroc(labels, scored.unknown_score, unknown),
-        oscr=oscr(labels, best, scored.unknown_score, unknown),
-        nmi=novel_nmi(scored.features, assessment.true_classes, seed, np.flatnonzero(novel)),
-        closed=float(right.mean()) if right.size else math.nan,
-    )
+    return rank_scores(assessment.labels, assessment.scored, assessment.true_classes, seed)
 
 
 def calibration_errors(assessment: Evaluation, temperature: float) -> dict[str, float]:

@@ -1,4 +1,8 @@
-"""H-score and its relatives, on arrays. A number that has nothing to be measured on is NaN."""
+"""Metrics of universal domain adaptation on arrays; a metric without samples is NaN.
+
+A metric is one function here and a field of `Score` (of predicted labels, under a reject rule) or
+of `Ranking` (of scores, whatever the threshold).
+"""
 
 import math
 from dataclasses import dataclass
@@ -11,22 +15,22 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.preprocessing import normalize
 
 from unida.ops.pca import joint_pca
-from unida.types import FloatArray, IntArray
+from unida.types import FloatArray, IntArray, Scored
 from unida.utils.chunking import MAX_SAMPLES, subsample
 
 NAN = math.nan
 
-MANY_IMAGES = 20_000
-"""More than these are clustered in mini-batches."""
-MANY_FEATURES = 256
-"""Features are brought down to these before they are clustered."""
-MOST_NOVEL = MAX_SAMPLES
+MAX_FULL_BATCH = 20_000
+"""More images than these are clustered in mini-batches."""
+MAX_DIMENSIONS = 256
+"""Longer features are reduced to these principal components before they are clustered."""
+MAX_CLUSTERED = MAX_SAMPLES
 """Images `novel_nmi` clusters."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """Accuracies as fractions. One that has no sample to be measured on is NaN.
+    """Accuracies of predicted labels, as fractions; NaN without samples.
 
     Attributes:
         known: mean recall over the shared classes (those with samples).
@@ -57,11 +61,11 @@ def score(
     unknown: int,
     n_shared: int | None = None,
 ) -> Score:
-    """Scores predictions on a target with known and unknown classes.
+    """Score predicted labels on a target with known and unknown classes.
 
     Args:
         labels: true classes; `unknown` for every class the source does not have.
-        predictions: predicted classes or `unknown`. A source-private class is simply wrong.
+        predictions: predicted classes or `unknown`. A source-private class counts as wrong.
         unknown: the number that stands for unknown.
         n_shared: shared classes are 0 … n_shared − 1; None takes the known classes in `labels`.
     """
@@ -73,29 +77,70 @@ def score(
 
     right = y == p
     by_class = recalls(y, p)
-    of_class = [by_class[int(k)] for k in classes]
-    known, known_instance = _mean(np.array(of_class)), _mean(right[~is_unknown])
-    of_unknown = _mean(right[is_unknown])
+    known_recalls = [by_class[int(k)] for k in classes]
+    known, known_instance = _mean(np.array(known_recalls)), _mean(right[~is_unknown])
+    rejected = _mean(right[is_unknown])
     theta = is_unknown.sum() / (~is_unknown).sum() if classes.size else NAN
-    seen = of_class if math.isnan(of_unknown) else [*of_class, of_unknown]
+    all_recalls = known_recalls if math.isnan(rejected) else [*known_recalls, rejected]
     return Score(
         known=known,
         known_instance=known_instance,
-        unknown=of_unknown,
-        h=_harmonic(known, of_unknown, 1.0),
-        h_instance=_harmonic(known_instance, of_unknown, 1.0),
-        balanced_h=_harmonic(known, of_unknown, theta),
-        os=_mean(np.array(seen)),
+        unknown=rejected,
+        h=_harmonic(known, rejected, 1.0),
+        h_instance=_harmonic(known_instance, rejected, 1.0),
+        balanced_h=_harmonic(known, rejected, theta),
+        os=_mean(np.array(all_recalls)),
         os_star=known,
     )
 
 
+@dataclass(frozen=True)
+class Ranking:
+    """Metrics that depend on no threshold; NaN where undefined.
+
+    Attributes:
+        auroc: of the unknown score (`auroc`).
+        oscr: of predicted class and unknown score together (`oscr`).
+        nmi: of the unknown images' features (`novel_nmi`).
+        closed: share of known images whose most likely class is right.
+    """
+
+    auroc: float
+    oscr: float
+    nmi: float
+    closed: float
+
+
+def rank_scores(
+    labels: npt.ArrayLike,
+    scored: Scored,
+    true_classes: npt.NDArray[np.str_],
+    seed: int = 0,
+) -> Ranking:
+    """Compute the metrics that depend on no threshold.
+
+    Args:
+        labels: true classes; the number of known classes for unknown.
+        scored: the outputs.
+        true_classes: names of the true classes, those of unknown images too.
+        seed: of the clustering.
+    """
+    y, best, unknown = np.asarray(labels), scored.probs.argmax(1), scored.probs.shape[1]
+    is_unknown = y == unknown
+    return Ranking(
+        auroc=auroc(y, scored.unknown_score, unknown),
+        oscr=oscr(y, best, scored.unknown_score, unknown),
+        nmi=novel_nmi(scored.features, true_classes, seed, np.flatnonzero(is_unknown)),
+        closed=_mean((best == y)[~is_unknown]),
+    )
+
+
 def auroc(labels: npt.ArrayLike, unknown_scores: npt.ArrayLike, unknown: int) -> float:
-    """How often an unknown image scores above a known one; a tie counts half.
+    """Compute how often an unknown image scores above a known one; a tie counts half.
 
     Args:
         labels: true classes; `unknown` for every class the source does not have.
-        unknown_scores: larger is stranger; one that is no number counts as the strangest.
+        unknown_scores: higher is more likely unknown; NaN counts as the highest.
         unknown: the number that stands for unknown.
     """
     y, s = _scored(labels, unknown_scores)
@@ -105,16 +150,16 @@ def auroc(labels: npt.ArrayLike, unknown_scores: npt.ArrayLike, unknown: int) ->
 def oscr(
     labels: npt.ArrayLike, best_class: npt.ArrayLike, unknown_scores: npt.ArrayLike, unknown: int
 ) -> float:
-    """Area under the open-set classification rate curve (Dhamija et al., NeurIPS 2018).
+    """Compute the area under the open-set classification rate curve (Dhamija et al., NeurIPS 2018).
 
-    At every threshold: the share of known images that are accepted and right, over the share of
-    unknown images that are accepted. The area is the AUROC in which a known image that is
-    classified wrong wins against nobody, so it is at most the accuracy without rejection.
+    The curve is the share of known images that are accepted and right over the share of unknown
+    images that are accepted. The area is the AUROC in which a misclassified known image is below
+    every unknown one, so it is at most the accuracy without rejection.
 
     Args:
         labels: true classes; `unknown` for every class the source does not have.
-        best_class: the most likely known class, whatever the verdict.
-        unknown_scores: larger is stranger; one that is no number counts as the strangest.
+        best_class: the most likely known class, also of rejected images.
+        unknown_scores: higher is more likely unknown; NaN counts as the highest.
         unknown: the number that stands for unknown.
     """
     y, s = _scored(labels, unknown_scores)
@@ -124,7 +169,7 @@ def oscr(
 
 
 def h3(known: float, unknown: float, nmi: float) -> float:
-    """UniOT's H³: harmonic mean of known and unknown accuracy and of `novel_nmi`."""
+    """Compute UniOT's H³, the harmonic mean of known and unknown accuracy and of `novel_nmi`."""
     parts = (known, unknown, nmi)
     if any(map(math.isnan, parts)):
         return NAN
@@ -137,50 +182,49 @@ def novel_nmi(
     seed: int,
     rows: IntArray | None = None,
 ) -> float:
-    """How well the unknown images fall into their true classes, from 0 to 1.
+    """Compute UniOT's NMI of clusters and true classes of the unknown images, from 0 to 1.
 
-    As UniOT has it: the images that are truly unknown (not those called unknown) are clustered by
-    k-means on features of unit length, into as many groups as there are true classes, and groups
-    and classes are compared by normalised mutual information. So target labels say which images
-    are looked at, how many groups there are and how good they are: a number to report, never to
-    select by. Differences: UniOT moves the centres on the sphere too (faiss, 20 rounds, 5 starts);
-    here they are plain means. Large sets are clustered in mini-batches, long features after PCA;
-    of more than `MOST_NOVEL` images, a sample is looked at.
+    The images that are truly unknown (not those predicted to be) are clustered by k-means on
+    features of unit length, into as many clusters as there are true classes. As target labels
+    decide which images are clustered and into how many clusters, the metric is reported, never
+    selected by. Differences: UniOT keeps the centres on the sphere (faiss, 20 iterations, 5
+    starts); here they are plain means. Large sets are clustered in mini-batches, long features
+    after PCA; of more than `MAX_CLUSTERED` images a sample is clustered.
 
     Args:
         features: (N, D), of the truly unknown images.
         true_novel_classes: (N,), names or numbers.
         seed: of the sample and the first centres.
-        rows: numbers of the truly unknown images, where there are others among the N.
+        rows: indices of the truly unknown images, where there are others among the N.
     """
     x, classes = np.asarray(features), np.asarray(true_novel_classes)
     if len(x) != len(classes):
         raise ValueError(f"{len(classes)} labels but {len(x)} rows of features")
     rows = np.arange(len(x)) if rows is None else rows
-    some = rows[subsample(len(rows), MOST_NOVEL, seed, "novel")]
-    x, classes = x[some].astype(np.float32, copy=False), classes[some]
+    sample = rows[subsample(len(rows), MAX_CLUSTERED, seed, "novel")]
+    x, classes = x[sample].astype(np.float32, copy=False), classes[sample]
     n_classes = len(np.unique(classes))
-    if n_classes < 2 or not np.isfinite(x).all():  # one class falls into one group always
+    if n_classes < 2 or not np.isfinite(x).all():  # one class is one cluster always
         return NAN
     x = normalize(x)
-    if x.shape[1] > MANY_FEATURES and len(x) > MANY_FEATURES:
-        (x,) = joint_pca([x], MANY_FEATURES, seed)
-    kind = MiniBatchKMeans if len(x) > MANY_IMAGES else KMeans
-    n_different = len(np.unique(x, axis=0))  # k-means warns of groups it cannot fill
-    groups = kind(min(n_classes, n_different), n_init=5, random_state=seed).fit_predict(x)
-    return float(normalized_mutual_info_score(classes, groups))
+    if x.shape[1] > MAX_DIMENSIONS and len(x) > MAX_DIMENSIONS:
+        (x,) = joint_pca([x], MAX_DIMENSIONS, seed)
+    kmeans = MiniBatchKMeans if len(x) > MAX_FULL_BATCH else KMeans
+    n_distinct = len(np.unique(x, axis=0))  # k-means warns of clusters it cannot fill
+    clusters = kmeans(min(n_classes, n_distinct), n_init=5, random_state=seed).fit_predict(x)
+    return float(normalized_mutual_info_score(classes, clusters))
 
 
-def cluster_accuracy(classes: npt.ArrayLike, groups: npt.ArrayLike) -> float:
-    """Share of samples in the group that stands for their class (Hungarian accuracy).
+def cluster_accuracy(classes: npt.ArrayLike, clusters: npt.ArrayLike) -> float:
+    """Compute the Hungarian accuracy: the share of samples in the cluster of their class.
 
-    Groups and classes are paired one to one, as well as can be.
+    Clusters and classes are paired one to one so that the accuracy is largest.
 
     Args:
         classes: true classes, names or numbers.
-        groups: numbers of the groups; below zero is in no group, and never right.
+        clusters: numbers of the clusters; below zero is in no cluster, and never right.
     """
-    names, g = _paired(classes, groups, "groups")
+    names, g = _paired(classes, clusters, "clusters")
     if not names.size:
         return NAN
     inside = g.astype(np.int64) >= 0
@@ -192,7 +236,7 @@ def cluster_accuracy(classes: npt.ArrayLike, groups: npt.ArrayLike) -> float:
 
 
 def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, n_known: int) -> IntArray:
-    """Counts: rows are true classes, columns predictions; the last of each, `n_known`, is unknown.
+    """Count predictions by class: rows are true classes, columns predictions, the last unknown.
 
     The row of a class that the target does not have is zero.
     """
@@ -206,7 +250,7 @@ def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, n_known: int) -
 
 
 def recalls(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> dict[int, float]:
-    """By true class, the share of its samples that are right; a class without one is left out."""
+    """Return the recall of each true class; a class without samples is left out."""
     y, p = _paired(labels, predictions, "predictions")
     classes, number, counts = np.unique(y, return_inverse=True, return_counts=True)
     right = np.bincount(number, weights=y == p, minlength=len(classes))
@@ -214,7 +258,7 @@ def recalls(labels: npt.ArrayLike, predictions: npt.ArrayLike) -> dict[int, floa
 
 
 def _unknown_above(known: FloatArray, unknown: FloatArray) -> FloatArray:
-    """For each known score, the share of unknown scores above it; ties count half."""
+    """Return for each known score the share of unknown scores above it; ties count half."""
     if not unknown.size:
         return np.full(known.shape, NAN)
     order = np.sort(unknown)
@@ -225,7 +269,7 @@ def _unknown_above(known: FloatArray, unknown: FloatArray) -> FloatArray:
 def _scored(
     labels: npt.ArrayLike, scores: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.generic], FloatArray]:
-    """Labels and scores; as for the reject rules, a score that is no number is an unknown's."""
+    """Return labels and scores; as for the reject rules, NaN is the score of an unknown image."""
     y, s = _paired(labels, scores, "scores")
     values = s.astype(np.float64)
     return y, np.where(np.isnan(values), np.inf, values)
@@ -245,7 +289,7 @@ def _mean(values: npt.NDArray[np.generic]) -> float:
 
 
 def _harmonic(known: float, unknown: float, theta: float) -> float:
-    """(1 + θ)·k·u / (θ·k + u); 0 where both are 0."""
+    """Compute (1 + θ)·k·u / (θ·k + u); 0 where both are 0."""
     if known == 0 and unknown == 0:
         return 0.0
     if math.isnan(known) or math.isnan(unknown):

@@ -1,9 +1,9 @@
-"""How a setting is chosen without target labels, and, for reference, with them.
+"""Criteria to select settings without target labels and, for reference, with them.
 
-A criterion turns what a trained model says into one number; larger is better. Three look at the
-unlabelled target, one at source images that were held out, and one, `oracle`, at target labels:
-what is chosen by that one is called 'oracle' wherever it appears. None of the others is safe
-everywhere; the description of each says how it is fooled.
+A criterion turns the outputs of a trained model into one number; larger is better. Three use the
+unlabelled target, one held-out source images, and one, `oracle`, target labels: what is selected by
+that one is called 'oracle' wherever it appears. None of the others is safe everywhere; the
+description of each says how it fails. To add one, write a function and an entry of `CRITERIA`.
 """
 
 import math
@@ -25,21 +25,20 @@ from unida.utils.rng import derive_seed
 
 ORACLE = "oracle"
 
-MOST_NEIGHBOURS = 4000
-"""Images `neighbourhood_density` looks at: its cost grows with their square."""
-TEMPERATURE = 0.05
-"""Of `neighbourhood_density`, as in its paper."""
+MAX_DENSITY_IMAGES = 4000
+"""Images that `neighbourhood_density` uses: its cost grows with their square."""
+DENSITY_TEMPERATURE = 0.05
+"""As in the paper of `neighbourhood_density`."""
 
 
 @dataclass(frozen=True)
 class SelectionData:
-    """What a criterion may look at.
+    """The data a criterion is computed on.
 
     Attributes:
-        scored: what the model says of the images.
+        scored: outputs of the model for the images.
         rule: the reject rule of the run.
-        labels: classes of the images, the number of known classes for unknown; None where there
-            are none to look at.
+        labels: classes of the images, the number of known classes for unknown; None without labels.
     """
 
     scored: Scored
@@ -49,12 +48,12 @@ class SelectionData:
 
 @dataclass(frozen=True)
 class Criterion:
-    """A way to choose.
+    """A selection criterion.
 
     Attributes:
-        about: what it is and how it is fooled, in one line.
-        images: those it is measured on.
-        value: the number; NaN where undefined.
+        about: what it is and how it fails, in one line.
+        images: that it is computed on.
+        value: the function; NaN where undefined.
     """
 
     about: str
@@ -62,17 +61,17 @@ class Criterion:
     value: Callable[[SelectionData], float]
 
 
-def h_score(evidence: SelectionData) -> float:
-    """H of labelled images under the run's rule."""
-    assert evidence.labels is not None
-    return score_rule(evidence.scored, evidence.rule, evidence.labels).h
+def h_score(data: SelectionData) -> float:
+    """Compute the H-score of labelled images under the run's rule."""
+    assert data.labels is not None
+    return score_rule(data.scored, data.rule, data.labels).h
 
 
 def entropy(probs: FloatArray) -> float:
-    """Negative mean entropy of the class probabilities, in nats.
+    """Compute the negative mean entropy of the class probabilities, in nats.
 
-    It rewards certainty, right or wrong: a model that calls every image the same class, or that
-    is trained to be certain of unknown images too, is its ideal.
+    It rewards confidence, right or wrong: it is largest for a model that predicts one class for
+    every image, or that is trained to be confident on unknown images too.
     """
     if not len(probs):
         return math.nan
@@ -81,70 +80,69 @@ def entropy(probs: FloatArray) -> float:
 
 
 def neighbourhood_density(probs: FloatArray, seed: int = 0) -> float:
-    """Soft neighbourhood density (Saito et al., "Tune it the right way", ICCV 2021).
+    """Compute soft neighbourhood density (Saito et al., "Tune it the right way", ICCV 2021).
 
-    How many neighbours an image has: the entropy of a softmax over its cosine similarities to all
-    others, temperature 0.05, averaged. Neighbours are judged by class probabilities, as in the
-    paper. It rewards tight groups without asking how many: a model that calls every image the
-    same class has the largest value there is, ln(N − 1).
+    The mean entropy of a softmax over the cosine similarities of an image's class probabilities to
+    those of all others, temperature 0.05. It rewards tight clusters whatever their number: a model
+    that predicts one class for every image has the largest value, ln(N − 1).
 
     Args:
         probs: (N, K), class probabilities.
-        seed: of the draw where there are too many images.
+        seed: of the sample where there are too many images.
     """
     if len(probs) < 2:
         return math.nan
     x = np.asarray(probs, dtype=np.float64)
-    x = x[subsample(len(x), MOST_NEIGHBOURS, seed, "neighbourhood")]
+    x = x[subsample(len(x), MAX_DENSITY_IMAGES, seed, "neighbourhood")]
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     rows = np.array_split(np.arange(len(x)), math.ceil(len(x) / 500))
     return float(np.concatenate([_density(x, row) for row in rows]).mean())
 
 
 def _density(x: FloatArray, rows: IntArray) -> FloatArray:
-    """Entropies of the neighbourhoods of some rows."""
-    logits = x[rows] @ x.T / TEMPERATURE
+    """Return the entropies of the neighbourhoods of some rows."""
+    logits = x[rows] @ x.T / DENSITY_TEMPERATURE
     logits[np.arange(len(rows)), rows] = -np.inf  # an image is not its own neighbour
     logs = logits - logsumexp(logits, axis=1, keepdims=True)
     return np.asarray(entr(np.exp(logs)).sum(1))
 
 
 def separation(scores: FloatArray) -> float:
-    """How much better two groups explain the unknown scores than one mode does, in nats.
+    """Compute how much better two modes explain the unknown scores than one does, in nats.
 
-    Half the difference of the two BICs, per image: below zero where one mode is enough, and the
-    same in whatever unit the scores are. It rewards two clear groups, be they known and unknown
-    classes or two kinds of camera; with no unknown image in the target it means nothing. Of very
-    many scores a sample is fitted, as for the mixture rule.
+    Half the difference of the two BICs, per image: negative where one mode is enough, and
+    independent of the scale of the scores. It rewards two clear modes, be they known and unknown
+    classes or two cameras; without unknown images in the target it means nothing. Of very many
+    scores a sample is fitted, as for the mixture rule.
     """
     values = finite(scores)
-    groups = mixture_model.fit(values) if len(values) >= 3 else None
-    return groups.gain if groups else math.nan
+    fitted = mixture_model.fit(values) if len(values) >= 3 else None
+    return fitted.gain if fitted else math.nan
 
 
 CRITERIA: dict[str, Criterion] = {
     "source_validation": Criterion(
-        "H on held-out source images, some source classes hidden; knows nothing of the target",
+        "H on held-out source images, some source classes hidden; independent of the target",
         "held-out source",
         h_score,
     ),
     "entropy": Criterion(
-        "certainty on the target; fooled by a model that is certain of everything",
+        "confidence on the target; fails for a model that is confident of everything",
         "target",
-        lambda evidence: entropy(evidence.scored.probs),
+        lambda data: entropy(data.scored.probs),
     ),
     "neighbourhood_density": Criterion(
-        "tight neighbourhoods in the target; fooled by a model that sees one class only",
+        "tight neighbourhoods in the target; fails for a model that predicts one class only",
         "target",
-        lambda evidence: neighbourhood_density(evidence.scored.probs),
+        lambda data: neighbourhood_density(data.scored.probs),
     ),
     "separation": Criterion(
-        "two clear groups of unknown scores; fooled by groups that are not known and unknown",
+        "two clear modes of unknown scores; fails for modes that are not known and unknown",
         "target",
-        lambda evidence: separation(evidence.scored.unknown_score),
+        lambda data: separation(data.scored.unknown_score),
     ),
     ORACLE: Criterion(
-        "H by target labels, which nobody has; for reference only",
+        "H by target labels, which are not available in practice; for reference only",
         "labelled target",
         h_score,
     ),
@@ -154,11 +152,11 @@ CRITERIA: dict[str, Criterion] = {
 def hide_classes(
     samples: Samples, share_hidden: float, share_held_out: float, seed: int
 ) -> tuple[Samples, Samples]:
-    """Splits labelled images so that unknown classes can be played with known ones.
+    """Split labelled images so that known classes can stand in for unknown ones.
 
-    Some classes are hidden: training never sees them, and all their images are for validation,
-    as unknowns. Of every other class a share of the images is held out for validation as well;
-    one image at least stays in training. The same arguments give the same split.
+    Some classes are hidden: they are left out of training, and all their images are for
+    validation, as unknowns. Of every other class a share of the images is held out for validation
+    as well; at least one image stays in training. The same arguments give the same split.
 
     Args:
         samples: labelled images of three classes or more.
@@ -175,20 +173,20 @@ def hide_classes(
     n_classes = len(samples.classes)
     if samples.labels is None or n_classes < 3:
         raise UserError(
-            f"Hiding classes needs three or more, and there are {n_classes}: choose by the "
+            f"Hiding classes needs three or more, and there are {n_classes}: select by the "
             "unlabelled target instead."
         )
-    draw = np.random.default_rng(derive_seed(seed, "hidden classes"))
+    rng = np.random.default_rng(derive_seed(seed, "hidden classes"))
     n_hidden = min(max(1, round(share_hidden * n_classes)), n_classes - 2)
-    hidden = np.isin(np.arange(n_classes), draw.permutation(n_classes)[:n_hidden])
+    hidden = np.isin(np.arange(n_classes), rng.permutation(n_classes)[:n_hidden])
     for_validation = hidden[samples.labels]
     order = np.argsort(samples.labels, kind="stable")
     by_class = np.split(order, np.bincount(samples.labels, minlength=n_classes).cumsum()[:-1])
     for k in np.flatnonzero(~hidden):
         index = by_class[k]
-        draw = np.random.default_rng(derive_seed(seed, "held out", samples.classes[k]))
+        rng = np.random.default_rng(derive_seed(seed, "held out", samples.classes[k]))
         n_out = min(max(1, round(share_held_out * len(index))), len(index) - 1)
-        for_validation[draw.permutation(index)[:n_out]] = True
+        for_validation[rng.permutation(index)[:n_out]] = True
     if not (for_validation & ~hidden[samples.labels]).any():
         raise UserError("No class has two images: none can be held out for validation.")
     train = samples.keep(np.flatnonzero(~for_validation), ())
@@ -197,7 +195,7 @@ def hide_classes(
 
 
 def _renumbered(samples: Samples) -> Samples:
-    """The same with those classes only that have an image."""
+    """Keep only the classes that have an image."""
     present, labels = np.unique(np.asarray(samples.labels), return_inverse=True)
     classes = tuple(samples.classes[k] for k in present)
     return Samples(samples.paths, labels.astype(np.int64), classes, samples.skipped)
