@@ -7,24 +7,35 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from torch import Tensor
 
 from tests.losses import slow
 from tests.losses.examples import few
-from unida.losses import info_nce, soft_contrastive, squared_distances, t_kernel
+from unida.losses import info_nce, soft_contrastive
 from unida.losses.contrastive import _released_kernel
+from unida.ops.kernels import squared_distances, t_kernel
 
 F0 = [[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]]
+
+
 F1 = [[0.1, 0.0], [1.0, 0.1], [0.0, 1.9]]
+
+
 Z0 = [[0.0, 0.0, 1.0], [0.5, 0.0, 0.0], [0.0, 1.0, 0.0]]
+
+
 Z1 = [[0.0, 0.0, 0.8], [0.5, 0.1, 0.0], [0.1, 1.0, 0.0]]
 
+
 FORMS = ("paper", "released", "scaled")
+
+
 HYBRID = {"unit": False, "bandwidth_y": 1.0, "bandwidth_z": 1.0, "balance": False}
+
+
 SIZES = [(2, 1, 1), (2, 3, 2), (3, 2, 4), (5, 4, 3)]  # images, width of y, width of z
 
-# ν, d², paper κ, released base, symmetrised, symmetrised with σ = 10
+
 KERNEL_TABLE = [
     (100, 0.0, 0.3979461869, 0.9945081331, 0.9999698394, 0.9999698394),
     (100, 0.5, 0.3093415299, 0.6009469035, 0.8407566262, 0.9970345929),
@@ -63,9 +74,6 @@ def gradients(loss: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
     return tuple(
         torch.zeros_like(x) if g is None else g for g, x in zip(found, inputs, strict=True)
     )
-
-
-# --- the check cases of METHODS.md §13.5
 
 
 @pytest.mark.parametrize(("nu", "d2", "paper", "base", "symmetric", "wide"), KERNEL_TABLE)
@@ -194,9 +202,6 @@ def test_the_plain_contrast(temperature: float, unit: bool, loss: float) -> None
     assert info_nce(z, temperature, unit=unit).item() == pytest.approx(loss, abs=1e-9)
 
 
-# --- value and gradient against the slow copies
-
-
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize(("b", "width_y", "width_z"), SIZES)
 def test_the_paper_form_is_the_printed_equation(
@@ -278,9 +283,8 @@ def test_the_plain_contrast_is_the_printed_equation(b: int, temperature: float, 
     torch.testing.assert_close(to_z, slow.slope(copy, z), rtol=1e-6, atol=1e-8)
 
 
-# --- invariances
-
 Loss = Callable[[Tensor, Tensor], Tensor]
+
 
 LOSSES: dict[str, Loss] = {
     "paper": lambda y, z: soft_contrastive(y, z, "paper"),
@@ -288,6 +292,7 @@ LOSSES: dict[str, Loss] = {
     "scaled": lambda y, z: soft_contrastive(y, z, "scaled"),
     "info_nce": lambda _, z: info_nce(z),
 }
+
 
 seeds = st.integers(0, 2**31)
 
@@ -348,59 +353,6 @@ def test_alpha_counts_wherever_the_paper_has_it(form: str) -> None:
     assert same.item() is (form == "released")
 
 
-# --- distances and kernel
-
-
-@few
-@given(seeds, st.integers(1, 4), st.integers(1, 5))
-def test_squared_distances_are_sums_of_squares(seed: int, n: int, width: int) -> None:
-    g = torch.Generator().manual_seed(seed)
-    a = torch.randn(n, width, generator=g, dtype=torch.float64)
-    b = torch.randn(n + 1, width, generator=g, dtype=torch.float64)
-    expected = [[slow.distance(p, q) for q in b.tolist()] for p in a.tolist()]
-    torch.testing.assert_close(squared_distances(a, b), tensor(expected))
-
-
-@few
-@given(seeds, st.floats(1e-3, 1e6))
-def test_squared_distances_are_never_negative(seed: int, offset: float) -> None:
-    a = offset + torch.randn(6, 16, generator=torch.Generator().manual_seed(seed))
-    assert (squared_distances(a, a) >= 0).all()
-
-
-@pytest.mark.parametrize("nu", [1.0, 10.0, 100.0])
-def test_the_kernel_is_students_density_at_the_distance(nu: float) -> None:
-    distance = torch.linspace(0, 30, 50, dtype=torch.float64)
-    expected = tensor(stats.t.pdf(distance.numpy(), nu))
-    torch.testing.assert_close(t_kernel(distance.square(), nu), expected, rtol=1e-10, atol=0)
-
-
-@pytest.mark.parametrize("nu", [1.0, 10.0, 100.0])
-def test_the_heights_differ_by_a_factor_only(nu: float) -> None:
-    d2 = torch.linspace(0, 50, 20, dtype=torch.float64)
-    assert t_kernel(d2[:1], nu, "unit").item() == 1
-    assert t_kernel(d2[:1], nu).item() == pytest.approx(slow.height(nu), rel=1e-12)
-    torch.testing.assert_close(t_kernel(d2, nu), slow.height(nu) * t_kernel(d2, nu, "unit"))
-
-
-@pytest.mark.parametrize("height", ["pdf", "unit"])
-@pytest.mark.parametrize("nu", [10.0, 100.0])
-def test_the_kernel_falls_with_distance_to_zero(nu: float, height: str) -> None:
-    d2 = torch.logspace(-6, 4, 60, dtype=torch.float64)
-    kernel = t_kernel(d2, nu, height)  # type: ignore[arg-type]
-    assert (kernel.diff() < 0).all()
-    assert t_kernel(tensor([1e300, math.inf]), nu, height).tolist() == [0, 0]  # type: ignore[arg-type]
-
-
-def test_the_kernel_is_gaussian_for_many_degrees_of_freedom() -> None:
-    d2 = torch.linspace(0, 10, 20, dtype=torch.float64)
-    torch.testing.assert_close(t_kernel(d2, 1e7, "unit"), (-d2 / 2).exp(), rtol=1e-5, atol=0)
-    assert t_kernel(d2[:1], 1e7).item() == pytest.approx(1 / math.sqrt(2 * math.pi), rel=1e-6)
-
-
-# --- limits
-
-
 def test_collapsed_features_give_the_plain_contrast_of_a_blind_guess() -> None:
     assert info_nce(torch.ones(8, 3)).item() == pytest.approx(math.log(7))
 
@@ -439,9 +391,6 @@ def test_p_above_one_stays_as_printed_in_the_paper_form_and_is_capped_in_the_sca
     assert capped[0] == capped[1]
 
 
-# --- finite for every input
-
-
 def finite(loss: Tensor, *inputs: Tensor) -> bool:
     parts = [loss, *gradients(loss, *inputs)]
     return all(bool(part.isfinite().all()) for part in parts)
@@ -459,6 +408,7 @@ FEATURES: dict[str, Tensor] = {
         for size in (1e-38, 1e-20, 1e-6, 1.0, 1e4, 1e15)
     },
 }
+
 
 EVERY_LOSS: dict[str, Loss] = {
     **LOSSES,
@@ -500,9 +450,6 @@ def test_float32_agrees_with_float64(name: str) -> None:
     torch.testing.assert_close(in_float32, LOSSES[name](y, z), rtol=1e-4, atol=1e-5)
 
 
-# --- FINDINGS.md §1: flat on real features
-
-
 def realistic() -> tuple[Tensor, Tensor]:
     """Squared distances as measured: y 1,300 and 370 between views, z 470."""
     g = torch.Generator().manual_seed(0)
@@ -540,9 +487,6 @@ def test_real_features_leave_the_raw_forms_without_a_gradient(form: str) -> None
 
 def test_real_features_move_in_the_scaled_form() -> None:
     assert pull("scaled") > 0.1
-
-
-# --- errors
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -14,7 +14,7 @@ from tests.losses.examples import few
 from tests.losses.sizes import Largest
 from tests.losses.slow import slope
 from unida.losses import entropy_separation, neighbourhood_clustering
-from unida.losses.dance import _entropies, _to_all_others
+from unida.losses.dance import _all_logits, _entropies
 from unida.ops import chunked
 
 FEATURES = [[1.0, 0.2, 0.0], [0.1, 1.0, 0.1]]
@@ -86,7 +86,7 @@ def test_the_separation_of_the_check_case(m: float, loss: float) -> None:
 def test_the_clustering_of_the_check_case() -> None:
     unit = F.normalize(tensor(FEATURES))
     logits = unit / TAU  # W = I
-    z = _to_all_others(logits, unit, tensor(MEMORY), INDEX, TAU)
+    z = _all_logits(logits, unit, tensor(MEMORY), INDEX, TAU)
     expected = [
         [19.6116135, 3.9223227, 0, -20, 0, 19.6116135, -20, -20, 5.8255173],
         [1.9802951, 19.8029509, 1.9802951, -20, 0, 1.9802951, -20, 5.8255173, -20],
@@ -165,7 +165,7 @@ def test_with_two_classes_the_paper_s_margin_is_never_left() -> None:
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four images see two rows of the memory at a time."""
-    monkeypatch.setattr(chunked, "MOST", 8)
+    monkeypatch.setattr(chunked, "MAX_ENTRIES", 8)
 
 
 @pytest.mark.usefixtures("few_at_once")
@@ -183,12 +183,12 @@ def test_the_gradient_passes_gradcheck_in_parts() -> None:
 
 
 @pytest.mark.parametrize("tau", [0.005, 0.05, 10.0])
-@pytest.mark.parametrize("unseen", [0, 300, 700])
+@pytest.mark.parametrize("unvisited", [0, 300, 700])
 def test_parts_are_the_whole_in_value_and_gradient(
-    tau: float, unseen: int, monkeypatch: pytest.MonkeyPatch
+    tau: float, unvisited: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     prototypes, features, memory, index = draw(0, b=8, k=5, n=700, width=16)
-    memory[:unseen] = 0
+    memory[:unvisited] = 0
     features.requires_grad_()
 
     def both() -> tuple[Tensor, Tensor]:
@@ -198,13 +198,13 @@ def test_parts_are_the_whole_in_value_and_gradient(
 
     whole = both()
     for most in (8 * 699, 8 * 100, 8 * 33):
-        monkeypatch.setattr(chunked, "MOST", most)
+        monkeypatch.setattr(chunked, "MAX_ENTRIES", most)
         for found, expected in zip(both(), whole, strict=True):
             torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
 
 
 def test_no_table_of_batch_and_memory_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunked, "MOST", 400)
+    monkeypatch.setattr(chunked, "MAX_ENTRIES", 400)
     prototypes, features, memory, index = draw(0, b=8, n=2000, width=4)
     with Largest() as made:
         loss_of(prototypes, features.requires_grad_(), memory, index).backward()
@@ -240,12 +240,12 @@ def test_an_entropy_is_between_nothing_and_that_of_all_alike(seed: int) -> None:
     assert -1e-3 <= found <= math.log(3 + 9 + 4)
 
 
-@pytest.mark.parametrize("most", [chunked.MOST, 8])
+@pytest.mark.parametrize("most", [chunked.MAX_ENTRIES, 8])
 @pytest.mark.parametrize("size", [0.0, 1e-20, 1e15])
 def test_value_and_gradient_are_finite(
     size: float, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunked, "MOST", most)
+    monkeypatch.setattr(chunked, "MAX_ENTRIES", most)
     prototypes, features, memory, index = (
         t.float() if t.is_floating_point() else t for t in draw(3)
     )

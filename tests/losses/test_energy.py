@@ -1,4 +1,4 @@
-"""The slot for unknown: METHODS.md §11.8, identities, limits, mixtures."""
+"""The unknown logit: METHODS.md §11.8, identities, limits."""
 
 import math
 
@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.losses.examples import few
-from unida.losses import energy, energy_margin, mixed_unknowns, slot_entropy
+from unida.losses import energy_margin, unknown_entropy
+from unida.ops.uncertainty import energy
 
 seeds = st.integers(0, 2**31)
 
@@ -29,13 +30,6 @@ def draw(seed: int, b: int = 4, k: int = 3) -> tuple[Tensor, Tensor]:
     return logits.requires_grad_(), unknown.requires_grad_()
 
 
-# --- the check cases of METHODS.md §11.8
-
-
-def test_energies_of_methods() -> None:
-    assert energy(LOGITS).tolist() == pytest.approx([-2.169846020, -1.101942848], abs=1e-9)
-
-
 def test_the_probability_of_the_slot_of_methods() -> None:
     """ℓ_u + E is its log-odds, with the cross-entropy over all slots to match."""
     p = (UNKNOWN + energy(LOGITS)).sigmoid()
@@ -47,18 +41,9 @@ def test_the_probability_of_the_slot_of_methods() -> None:
 
 
 def test_entropies_of_methods() -> None:
-    each = [slot_entropy(LOGITS[i : i + 1], UNKNOWN[i : i + 1]).item() for i in range(2)]
+    each = [unknown_entropy(LOGITS[i : i + 1], UNKNOWN[i : i + 1]).item() for i in range(2)]
     assert each == pytest.approx([0.437081830, 0.691849823], abs=1e-9)
-    assert slot_entropy(LOGITS, UNKNOWN).item() == pytest.approx(0.564465827, abs=1e-9)
-
-
-def test_the_mixture_of_methods() -> None:
-    labels, share = torch.tensor([0, 1]), tensor([0.3, 0.3])
-    mixed = mixed_unknowns(torch.eye(2).double(), labels, share, torch.rand(2, 2))
-    torch.testing.assert_close(mixed, tensor([[0.3, 0.7], [0.7, 0.3]]))
-
-
-# --- the margin
+    assert unknown_entropy(LOGITS, UNKNOWN).item() == pytest.approx(0.564465827, abs=1e-9)
 
 
 @few
@@ -76,7 +61,7 @@ def test_the_margin_is_the_cross_entropy_of_the_open_decision(seed: int) -> None
 
 def test_gradients() -> None:
     at = draw(1)
-    assert torch.autograd.gradcheck(slot_entropy, at)
+    assert torch.autograd.gradcheck(unknown_entropy, at)
     for known in (True, False):
         assert torch.autograd.gradcheck(lambda x, u, k=known: energy_margin(x, u, known=k), at)
 
@@ -85,7 +70,7 @@ def test_gradients() -> None:
 def test_float32_stays_finite(size: float) -> None:
     logits = (size * torch.tensor([[1.0, -1.0], [-1.0, -1.0], [1.0, 1.0]])).requires_grad_()
     unknown = (size * torch.tensor([-1.0, 1.0, 1.0])).requires_grad_()
-    entropy = slot_entropy(logits, unknown)
+    entropy = unknown_entropy(logits, unknown)
     margins = [energy_margin(logits, unknown, known=known) for known in (True, False)]
     slopes = torch.autograd.grad(entropy + sum(margins), [logits, unknown])
     assert -1e-6 <= entropy.item() <= math.log(2) + 1e-6
@@ -95,43 +80,4 @@ def test_float32_stays_finite(size: float) -> None:
 @few
 @given(seeds)
 def test_the_entropy_lies_between_nothing_and_one_bit(seed: int) -> None:
-    assert 0 <= slot_entropy(*draw(seed)).item() <= math.log(2)
-
-
-# --- mixtures
-
-
-@few
-@given(seeds)
-def test_partners_are_of_other_classes(seed: int) -> None:
-    g = torch.Generator().manual_seed(seed)
-    labels = torch.randint(3, (8,), generator=g)
-    labels[0], labels[1] = 0, 1
-    share = torch.rand(8, generator=g)
-    mixed = mixed_unknowns(F.one_hot(labels, 3).float(), labels, share, torch.rand(8, 8))
-    for row, y, s in zip(mixed.tolist(), labels.tolist(), share.tolist(), strict=True):
-        assert row[y] == pytest.approx(s, abs=1e-6)
-        assert sum(row) == pytest.approx(1, abs=1e-6)
-
-
-def test_every_partner_can_be_drawn() -> None:
-    labels, share = torch.tensor([0, 1, 2, 0]), torch.zeros(4)
-    g = torch.Generator().manual_seed(0)
-    draws = [torch.rand(4, 4, generator=g) for _ in range(50)]
-    partners = {
-        tuple(mixed_unknowns(torch.eye(4), labels, share, d).argmax(1).tolist()) for d in draws
-    }
-    assert {p[0] for p in partners} == {1, 2}
-    assert {p[1] for p in partners} == {0, 2, 3}
-
-
-def test_one_class_gives_no_mixture() -> None:
-    z = torch.randn(3, 5, requires_grad=True)
-    mixed = mixed_unknowns(z, torch.tensor([2, 2, 2]), torch.rand(3), torch.rand(3, 3))
-    assert mixed.shape == (0, 5)
-
-
-def test_features_get_the_gradient() -> None:
-    z = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
-    labels, share, draws = torch.tensor([0, 1, 1, 0]), torch.rand(4).double(), torch.rand(4, 4)
-    assert torch.autograd.gradcheck(lambda x: mixed_unknowns(x, labels, share, draws), z)
+    assert 0 <= unknown_entropy(*draw(seed)).item() <= math.log(2)

@@ -11,11 +11,13 @@ from torch import Tensor, nn
 from tests.methods.toys import SIZES, Says, build, noise, verdicts
 from unida.config import from_mapping
 from unida.errors import UserError
-from unida.losses import class_discrepancy, memory_contrast, memory_weight, moved_centres
+from unida.losses import contrastive_domain_discrepancy, memory_contrast
 from unida.methods.base import Method
 from unida.methods.dcc import DCC, DCCConfig
 from unida.models.backbones import build_backbone
+from unida.ops.consensus import update_centres
 from unida.types import Batch, Sizes
+from unida.utils.schedule import exponential_rampup
 
 IMAGES = torch.rand(3, 3, 16, 16)
 SIX_EACH = Sizes(n_classes=4, n_source=24, n_target=24, batch=6, steps=30)
@@ -266,12 +268,12 @@ def test_the_losses_are_the_paper_s() -> None:
                 *(batch.extra[k] for k in ("source", "target", "clusters")),
             )
         )
-        moved = moved_centres(memory, n_c, ids)
+        moved = update_centres(memory, n_c, ids)
         expected = {
             "ce": F.cross_entropy(method.classifier(n), batch.source_labels),
             "class_ce": F.cross_entropy(method.classifier(n_s), y),
-            "cdd": 0.3 * class_discrepancy(n_s, n_t, 3),
-            "memory": memory_weight(7, 50, 2.0) * memory_contrast(n_c, ids, moved, 0.2),
+            "cdd": 0.3 * contrastive_domain_discrepancy(n_s, n_t, 3),
+            "memory": exponential_rampup(7, 50, 2.0) * memory_contrast(n_c, ids, moved, 0.2),
         }
     assert terms.keys() == expected.keys()
     for name, value in expected.items():
@@ -298,7 +300,7 @@ def test_one_matched_class_has_no_second_term() -> None:
     with torch.no_grad():
         pair = (method.neck(method.backbone(batch.extra[d])) for d in ("source", "target"))
         cdd = method.losses(batch)["cdd"]
-        torch.testing.assert_close(cdd, 0.1 * class_discrepancy(*pair, 1))
+        torch.testing.assert_close(cdd, 0.1 * contrastive_domain_discrepancy(*pair, 1))
 
 
 def test_the_release_repeats_classes_and_divides_by_those_matched() -> None:
@@ -310,7 +312,7 @@ def test_the_release_repeats_classes_and_divides_by_those_matched() -> None:
     assert classes[3:] == classes[:2]
     with torch.no_grad():
         n_s, n_t = (method.neck(method.backbone(batch.extra[d])) for d in ("source", "target"))
-        expected = 0.1 * class_discrepancy(n_s, n_t, 5, n_classes=3)
+        expected = 0.1 * contrastive_domain_discrepancy(n_s, n_t, 5, n_classes=3)
         torch.testing.assert_close(method.losses(batch)["cdd"], expected)
 
 

@@ -12,11 +12,13 @@ from torch import Tensor
 from tests.methods.toys import Says, build, noise, verdicts
 from unida.config import from_mapping
 from unida.errors import UserError
-from unida.losses import global_labels, neighbours_say, smoothed_cross_entropy, to_targets
+from unida.losses import soft_cross_entropy
 from unida.methods.glc import GLCConfig
 from unida.ops import chunked
-from unida.training.loop import inverse_decay
+from unida.ops.knn import knn_probs
+from unida.ops.pseudo_labels import one_vs_all_labels, soft_targets
 from unida.types import Batch, Sizes
+from unida.utils.schedule import inverse_decay
 
 SIZES = Sizes(n_classes=4, n_source=40, n_target=24, batch=6, steps=16)  # epochs of 4 steps
 BEGIN = 8
@@ -40,7 +42,7 @@ def look(domain: str, through: Callable[[Tensor], Tensor] = lambda rows: rows) -
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spares the search of C_t, which takes seconds, where a test is about something else."""
-    monkeypatch.setattr("unida.methods.glc.search_coefficient", lambda *_: 1.0)
+    monkeypatch.setattr("unida.methods.glc.estimate_class_ratio", lambda *_: 1.0)
 
 
 def without_source(batch: Batch) -> Batch:
@@ -111,8 +113,8 @@ def test_the_second_stage_learns_at_the_paper_s_rate() -> None:
     method = made(sizes)
     assert method.begin == 300
     for step in (300, 450, 599):
-        loop, paper = (inverse_decay(1.0, *where) for where in ((step, 600), (step - 300, 300)))
-        assert method._pace(step) * loop == pytest.approx(0.1 * paper)
+        loop, paper = inverse_decay(step / 600), inverse_decay((step - 300) / 300)
+        assert method._lr_factor(step) * loop == pytest.approx(0.1 * paper)
 
 
 def test_the_first_stage_is_smoothed_cross_entropy_on_the_source() -> None:
@@ -188,12 +190,12 @@ def test_the_losses_are_the_paper_s() -> None:
         terms = method.losses(batch)
         e = method.neck(method.backbone(batch.target_views[0]))
         p = method.classifier(e).softmax(1)
-    said = to_targets(method.labels[batch.target_index], 4)
-    heard = neighbours_say(F.normalize(e), method.bank.rows, method.bank_probs, 3)
+    y_hat = soft_targets(method.labels[batch.target_index], 4)
+    q_bar = knn_probs(F.normalize(e), method.bank.rows, method.bank_probs, 3)
     expected = {
         "ce": torch.zeros(()),
-        "psd": pace * 0.3 * smoothed_cross_entropy(p, said).mean(),
-        "knn": pace * 0.7 * smoothed_cross_entropy(p, heard).mean(),
+        "psd": pace * 0.3 * soft_cross_entropy(p, y_hat),
+        "knn": pace * 0.7 * soft_cross_entropy(p, q_bar),
     }
     assert terms.keys() == expected.keys()
     for name, value in expected.items():
@@ -231,7 +233,9 @@ def test_banks_and_labels_are_those_of_the_target_shown_plainly() -> None:
         p = method.classifier(e).softmax(1)
     torch.testing.assert_close(method.bank.rows, F.normalize(e))
     torch.testing.assert_close(method.bank_probs, p)
-    expected = global_labels(method.bank.rows, method.bank_probs, method.coefficient.item(), 0.75)
+    expected = one_vs_all_labels(
+        method.bank.rows, method.bank_probs, method.coefficient.item(), 0.75
+    )
     assert torch.equal(method.labels, expected)
     assert method.coefficient.item() in (0.25, 0.5, 1.0, 2.0, 3.0)
 
@@ -239,7 +243,7 @@ def test_banks_and_labels_are_those_of_the_target_shown_plainly() -> None:
 @pytest.mark.usefixtures("quick")
 def test_banks_filled_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = refreshed(made()).state_dict()
-    monkeypatch.setattr(chunked, "MOST", 40)  # five rows of eight numbers
+    monkeypatch.setattr(chunked, "MAX_ENTRIES", 40)  # five rows of eight numbers
     for name, value in refreshed(made()).state_dict().items():
         torch.testing.assert_close(value, whole[name])
 
@@ -251,7 +255,7 @@ def test_the_number_of_classes_is_searched_once(monkeypatch: pytest.MonkeyPatch)
         seen.append(len(features))
         return 2.0
 
-    monkeypatch.setattr("unida.methods.glc.search_coefficient", search)
+    monkeypatch.setattr("unida.methods.glc.estimate_class_ratio", search)
     method = made(search=10)
     for step in (0, 4, 8, 12, 16):
         refreshed(method, step)

@@ -13,17 +13,12 @@ from tests.methods.toys import SIZES, build, noise, train
 from tests.tasks import Task, assert_alike
 from unida.config import from_mapping
 from unida.errors import UserError
-from unida.losses import (
-    assignment_entropy,
-    draw_mosaics,
-    make_mosaics,
-    unused_words,
-    word_histogram,
-    word_logits,
-)
+from unida.losses import assignment_entropy, word_usage
 from unida.methods.spa import SPA, SPAConfig
 from unida.model import load
 from unida.models.backbones.base import Backbone
+from unida.ops.mixing import draw_mosaics, make_mosaics
+from unida.ops.visual_words import word_histogram, word_logits
 from unida.pipeline import run_adaptation
 
 SMALL = {"words": 12, "width": 8}
@@ -124,7 +119,7 @@ def test_the_losses_are_the_base_s_and_four_more(base: str) -> None:
         terms = method.losses(batch)
         method.load_state_dict(before)
         its = method.base.losses(batch)
-        logits, method._seen = torch.cat(method._seen), []
+        logits, method._logits = torch.cat(method._logits), []
         torch.manual_seed(5)
         pretext = []
         for images in (batch.source_views[0], batch.target_views[0]):
@@ -136,7 +131,7 @@ def test_the_losses_are_the_base_s_and_four_more(base: str) -> None:
             pretext.append(F.cross_entropy(method.pretext(h), g - 1))
     expected = its | {
         "sparse": 0.3 * assignment_entropy(logits),
-        "unused": 0.2 * unused_words(logits),
+        "unused": 0.2 * word_usage(logits),
         "pretext_source": 0.7 * pretext[0],
         "pretext_target": 0.7 * pretext[1],
     }
@@ -164,7 +159,7 @@ def test_words_start_at_clusters_of_both_domains_and_only_once() -> None:
     near, far = (word_logits(middle, w, 1.0).amax(2).mean() for w in (words, random))
     assert near > 0.8 > far
     assert refreshed(method, step=4).words.equal(words)
-    assert method.backbone.see == method.features
+    assert method.backbone.features == method.features
 
 
 @pytest.mark.parametrize(("words", "shown"), [(12, [40, 24]), (3, [30, 24]), (2, [20, 20])])
@@ -202,9 +197,9 @@ def test_mosaics_leave_the_running_averages_of_batch_norm_alone() -> None:
 def test_nothing_of_a_step_is_kept_and_looking_keeps_nothing() -> None:
     method = refreshed(make())
     method.losses(noise(method, 0))
-    assert method._seen == []
+    assert method._logits == []
     method.eval().predict(IMAGES)
-    assert method._seen == []
+    assert method._logits == []
 
 
 def test_views_and_refreshes_are_the_base_s_with_target_images_for_mosaics() -> None:

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from tests.methods.toys import SIZES, Says, build, noise, train, verdicts
 from unida.config import from_mapping
 from unida.errors import UserError
-from unida.losses import dirichlet, evidential, misleading_evidence, multi_sample_contrast
+from unida.losses import evidential, evidential_kl, multi_sample_contrast
 from unida.methods.tnt import TNTConfig
+from unida.ops.uncertainty import dirichlet
 from unida.types import Batch, Sizes
 
 LOGITS = [[2.0, 0, -1], [0, 0, 0]]
@@ -32,7 +33,7 @@ def after(method: Any, alpha: Tensor, labels: list[int]) -> None:
     b, width = len(labels), method.config.width
     z = torch.nn.functional.normalize(torch.ones(b, width))
     numbers = torch.arange(b)
-    method._fresh = (z, z, alpha)
+    method._pending = (z, z, alpha)
     method.after_step(Batch(0, (), torch.tensor(labels), numbers, (), numbers))
 
 
@@ -85,8 +86,8 @@ def test_kappa_rises_over_the_first_part_of_the_run(step: int, kappa: float) -> 
     method = build("tnt", replace(SIZES, steps=16), anneal=0.25)
     batch = noise(method, step)
     found = method.losses(batch)["kl"]
-    alpha = method._fresh[2]
-    expected = kappa * misleading_evidence(alpha, batch.source_labels)
+    alpha = method._pending[2]
+    expected = kappa * evidential_kl(alpha, batch.source_labels)
     torch.testing.assert_close(found.detach(), expected)
 
 
@@ -204,7 +205,7 @@ def test_memories_hold_what_was_seen_and_nothing_else() -> None:
     method = build("tnt")
     batch = noise(method, 0)
     method.losses(batch)
-    z_s, z_t, _ = method._fresh
+    z_s, z_t, _ = method._pending
     method.after_step(batch)
     seen = torch.zeros(40, dtype=torch.bool)
     seen[batch.source_index] = True

@@ -12,7 +12,7 @@ import unida.methods.uan
 from tests.methods.toys import Says, build, noise, verdicts
 from unida.config import from_mapping
 from unida.errors import UserError
-from unida.losses import domain_loss
+from unida.losses import domain_adversarial
 from unida.methods.uan import UANConfig
 from unida.models.layers import Discriminator, reversal_strength
 from unida.types import Batch, Sizes
@@ -142,7 +142,7 @@ def test_a_discriminator_learns_to_tell_domains_apart() -> None:
     optimizer = torch.optim.Adam(net.parameters(), 0.01)
     for _ in range(50):
         optimizer.zero_grad()
-        domain_loss(net(source), net(target)).backward()
+        domain_adversarial(net(source), net(target)).backward()
         optimizer.step()
     assert (net(source) > 0).float().mean() > 0.95  # positive is source
     assert (net(target) < 0).float().mean() > 0.95

@@ -13,9 +13,9 @@ from tests.methods.toys import SIZES, build, noise, train, verdicts
 from tests.tasks import Task
 from unida.config import from_mapping
 from unida.errors import UserError
-from unida.losses import pseudo_labels, sinkhorn, unbalanced_transport
 from unida.methods.uniot import UniOTConfig
 from unida.model import Model
+from unida.ops.sinkhorn import pseudo_labels, sinkhorn, unbalanced_sinkhorn
 from unida.pipeline import run_adaptation
 from unida.types import Batch, Outputs, Sizes
 
@@ -121,7 +121,7 @@ def test_common_class_detection_is_cross_entropy_on_what_the_plan_keeps() -> Non
     logits = v @ rows.T / 0.1
     expected = [-logits[i].log_softmax(0)[label[i]] for i in range(6) if kept[i]]
     torch.testing.assert_close(found, torch.stack(expected).mean())
-    torch.testing.assert_close(method._news[1], plan.sum(0))
+    torch.testing.assert_close(method._pending[1], plan.sum(0))
     gradient = torch.autograd.grad(found, v)[0]
     assert gradient.isfinite().all()
     assert gradient[~kept[:6]].abs().sum() == 0  # plans and labels are constants
@@ -228,7 +228,7 @@ def test_the_queue_forgets_the_oldest_first() -> None:
     for step in range(4):
         batch = noise(method, step)
         v = torch.full((6, 8), float(step))
-        method._news = v, method.beta
+        method._pending = v, method.beta
         method.after_step(batch)
         first = 6 * (step % 2)
         assert (method.queue[first : first + 6] == step).all()
@@ -241,7 +241,7 @@ def test_class_masses_move_by_mu(mu: float, expected: list[float]) -> None:
     method = ready(mu=mu)
     assert method.beta.tolist() == [0.25] * 4
     masses = torch.tensor([0.4, 0.2, 0.2, 0.2])
-    method._news = torch.zeros(6, 8), masses
+    method._pending = torch.zeros(6, 8), masses
     method.after_step(noise(method, 0))
     assert method.beta[:2].tolist() == pytest.approx(expected)
     assert method.beta.sum().item() == pytest.approx(1)
@@ -344,8 +344,8 @@ def test_a_verdict_takes_hundreds_of_rounds_not_a_thousand() -> None:
     features = F.normalize(torch.randn(1000, 16, generator=torch.Generator().manual_seed(0)))
     prototypes = F.normalize(torch.randn(10, 16, generator=torch.Generator().manual_seed(1)))
     cosines, beta = features @ prototypes.T, torch.full((10,), 0.1)
-    plan = unbalanced_transport(cosines, beta, stop=1e-6)
-    assert torch.equal(plan, unbalanced_transport(cosines, beta, stop=1e-6, rounds=500))
+    plan = unbalanced_sinkhorn(cosines, beta, stop=1e-6)
+    assert torch.equal(plan, unbalanced_sinkhorn(cosines, beta, stop=1e-6, rounds=500))
 
 
 def test_it_says_that_it_is_transductive() -> None:

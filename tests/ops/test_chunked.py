@@ -12,7 +12,7 @@ from unida.ops import chunked
 def test_parts_are_in_order_and_hold_everything_once(
     n: int, width: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(chunked, "MOST", most)
+    monkeypatch.setattr(chunked, "MAX_ENTRIES", most)
     found = chunked.column_chunks(n, width)
     assert [i for part in found for i in range(part.start, part.stop)] == list(range(n))
     assert all((part.stop - part.start) * width <= max(most, width) for part in found)

@@ -1,4 +1,4 @@
-"""Consensus of clusters and classes: METHODS.md §7.8, a slow copy, and the cases it names."""
+"""Consensus of clusters and classes: METHODS.md §7.8, a slow copy, edges, the memory."""
 
 import math
 
@@ -9,14 +9,31 @@ from torch import Tensor
 
 from tests.losses import slow
 from tests.losses.islands import draws, islands
-from unida.losses import kmeans, matching_pairs, search_centres
-from unida.ops.consensus import class_means, consensus, pick_k
+from unida.ops.consensus import (
+    class_means,
+    consensus,
+    match_clusters,
+    pick_k,
+    search_centres,
+    update_centres,
+)
+from unida.ops.kmeans import kmeans
 
 MEANS = [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0]]
+
+
 CENTRES = [[0.9, 0.1], [0.1, 0.9], [0.3, -1.0]]
+
+
 SOURCE = [[1, 0.1], [0.6, 0.8], [1, -0.2], [0, 1], [0.2, 1], [-1, 0], [-1, 0.1]]
+
+
 LABELS = [0, 0, 0, 1, 1, 2, 2]
+
+
 TARGET = [[0.9, 0], [0.8, 0.3], [0.1, 1], [0.5, 0.7], [0.3, -1]]
+
+
 IDS = [0, 0, 1, 1, 2]
 
 
@@ -87,7 +104,7 @@ def test_consensus_is_the_slow_copy(n_classes: int, k: int) -> None:
 def test_a_class_and_a_cluster_come_in_one_pair_only() -> None:
     source, labels = islands([5, 5, 5])
     target, ids = islands([4, 4, 4, 4])
-    pairs, scores = matching_pairs(source, labels, target, ids, class_means(target, ids, 4), 3)
+    pairs, scores = match_clusters(source, labels, target, ids, class_means(target, ids, 4), 3)
     assert pairs.tolist() == [[0, 0], [1, 1], [2, 2]]  # the fourth cluster is nobody's
     assert scores.tolist() == [1, 1, 1]
 
@@ -97,7 +114,7 @@ def test_an_empty_cluster_agrees_with_nobody() -> None:
     target = source[:5]
     centres = class_means(source, labels, 2)
     ids = torch.zeros(5, dtype=torch.long)
-    _, scores = matching_pairs(source, labels, target, ids, centres, 2)
+    _, scores = match_clusters(source, labels, target, ids, centres, 2)
     assert scores.tolist() == [1, 0.5]
 
 
@@ -142,7 +159,7 @@ def test_a_search_without_any_pair_scores_nothing_and_goes_on(
 ) -> None:
     # Someone is always nearest to someone, unless a tie is broken two ways; so it is forced here.
     nobody = (torch.zeros(0, 2, dtype=torch.long), torch.zeros(0))
-    monkeypatch.setattr("unida.ops.consensus.matching_pairs", lambda *_: nobody)
+    monkeypatch.setattr("unida.ops.consensus.match_clusters", lambda *_: nobody)
     source, labels = islands([5, 5])
     assert len(search_centres(source, labels, source, 2, range(2, 8))) == 2
 
@@ -151,9 +168,9 @@ def test_consensus_in_parts_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) ->
     source, labels = islands([40, 30, 20], spread=0.5)
     target, _ = islands([20, 20, 0, 30], spread=0.5)
     centres, ids = kmeans(target, 5)
-    plain = matching_pairs(source, labels, target, ids, centres, 3)
-    monkeypatch.setattr("unida.ops.chunked.MOST", 21)
-    parted = matching_pairs(source, labels, target, ids, centres, 3)
+    plain = match_clusters(source, labels, target, ids, centres, 3)
+    monkeypatch.setattr("unida.ops.chunked.MAX_ENTRIES", 21)
+    parted = match_clusters(source, labels, target, ids, centres, 3)
     assert plain[0].equal(parted[0])
     assert plain[1].equal(parted[1])
     assert len(plain[0])
@@ -168,9 +185,34 @@ def test_the_search_looks_at_evenly_spaced_rows_of_a_large_source(
         seen.append(labels)
         return torch.zeros(0, 2, dtype=torch.long), torch.zeros(0)
 
-    monkeypatch.setattr("unida.ops.consensus.matching_pairs", pairs)
+    monkeypatch.setattr("unida.ops.consensus.match_clusters", pairs)
     source, labels = islands([40, 20])
     for most, counts in ((60, [40, 20]), (20, [14, 6])):
-        monkeypatch.setattr("unida.ops.consensus.MANY_ROWS", most)
+        monkeypatch.setattr("unida.ops.consensus.MAX_ROWS", most)
         search_centres(source, labels, source, 2, [2])
         assert seen[-1].bincount().tolist() == counts
+
+
+def tensor(values: object) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def draw(seed: int, *shape: int) -> Tensor:
+    g = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=g, dtype=torch.float64)
+
+
+def test_the_memory_moves_only_where_the_batch_has_members_and_stays_of_unit_length() -> None:
+    centres = torch.nn.functional.normalize(draw(0, 4, 3))
+    features = draw(1, 5, 3).requires_grad_()
+    moved = update_centres(centres, features, torch.tensor([0, 0, 2, 2, 2]))
+    assert not moved.requires_grad
+    assert moved[[1, 3]].equal(centres[[1, 3]])
+    assert not torch.isclose(moved[[0, 2]], centres[[0, 2]]).all(1).any()
+    torch.testing.assert_close(moved.norm(dim=1), torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("feature", [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
+def test_the_memory_stays_finite_whatever_the_batch(feature: list[float]) -> None:
+    moved = update_centres(tensor([[1.0, 0.0]]), tensor([feature]), torch.tensor([0]))
+    assert moved.isfinite().all()

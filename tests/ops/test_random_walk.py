@@ -1,7 +1,5 @@
 """Walks, anchors and subgraphs: METHODS.md §11.8, slow copies, empty and small cases."""
 
-import math
-
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +8,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.losses.examples import few
-from unida.losses import anchor_pairs, round_trip, subgraph_contrast, subgraphs, transition, walk
+from unida.ops.random_walk import (
+    anchor_pairs,
+    random_walk,
+    return_probability,
+    subgraph_means,
+    transition_matrix,
+)
 
 seeds = st.integers(0, 2**31)
 
@@ -20,6 +24,8 @@ def tensor(values: object) -> Tensor:
 
 
 SOURCE = F.normalize(tensor([[1.0, 0], [0.9, 0.2], [0, 1]]))
+
+
 TARGET = F.normalize(tensor([[1.0, 0.1], [0.1, 1], [-1, 0.2]]))
 
 
@@ -29,18 +35,15 @@ def unit(seed: int, n: int, d: int = 3) -> Tensor:
 
 
 def both_ways(here: Tensor, there: Tensor, tau: float = 0.1) -> tuple[Tensor, Tensor]:
-    return transition(here, there, tau), transition(there, here, tau)
-
-
-# --- the check cases of METHODS.md §11.8
+    return transition_matrix(here, there, tau), transition_matrix(there, here, tau)
 
 
 def test_walks_of_methods() -> None:
     forth, back = both_ways(SOURCE, TARGET)
     assert forth[0].tolist() == pytest.approx([0.999870967, 0.000129030, 2.63e-9], abs=1e-9)
-    returns = round_trip(forth, back)
+    returns = return_probability(forth, back)
     assert returns.tolist() == pytest.approx([0.505175118, 0.494145020, 0.998652839], abs=1e-9)
-    hops = walk(forth, back)[1].tolist()
+    hops = random_walk(forth, back)[1].tolist()
     assert hops == pytest.approx([0.998207962, 0.001791635, 4.03e-7], abs=1e-9)
 
 
@@ -49,31 +52,22 @@ def test_anchors_of_methods() -> None:
     assert list(zip(i.tolist(), j.tolist(), strict=True)) == [(0, 0), (2, 1)]
 
 
-def test_subgraph_contrast_of_methods() -> None:
-    g, h = (F.normalize(tensor(x)) for x in ([[1, 0.1], [0.1, 1]], [[0.9, 0.3], [0, 1]]))
-    assert subgraph_contrast(g, h).item() == pytest.approx(0.001649214, abs=1e-9)
-    assert subgraph_contrast(h, g).item() == pytest.approx(0.001649214, abs=1e-9)
-
-
-# --- walks
-
-
 @pytest.mark.parametrize("r", [0, 1, 2, 3])
 def test_a_walk_goes_step_by_step(r: int) -> None:
     forth, back = both_ways(unit(0, 5), unit(1, 4))
     place = torch.eye(5, dtype=torch.float64)
     for _ in range(r):
         place = place @ forth @ back
-    torch.testing.assert_close(walk(forth, back, r), place @ forth)
+    torch.testing.assert_close(random_walk(forth, back, r), place @ forth)
 
 
 @few
 @given(seeds, st.integers(0, 5))
 def test_a_walk_ends_somewhere(seed: int, r: int) -> None:
     forth, back = both_ways(unit(seed, 5), unit(seed + 1, 7))
-    ends = walk(forth, back, r)
+    ends = random_walk(forth, back, r)
     torch.testing.assert_close(ends.sum(1), torch.ones(5, dtype=torch.float64))
-    torch.testing.assert_close(round_trip(forth, back), (forth @ back).diagonal())
+    torch.testing.assert_close(return_probability(forth, back), (forth @ back).diagonal())
 
 
 @few
@@ -81,7 +75,7 @@ def test_a_walk_ends_somewhere(seed: int, r: int) -> None:
 def test_round_trips_are_never_all_impossible(seed: int) -> None:
     """Their mean divides the weights: the closest pair of all keeps it above zero."""
     forth, back = both_ways(unit(seed, 6, 8).float(), unit(seed + 1, 6, 8).float(), 0.02)
-    assert round_trip(forth, back).mean() > 1e-3
+    assert return_probability(forth, back).mean() > 1e-3
 
 
 @few
@@ -115,9 +109,6 @@ def test_there_may_be_no_anchor() -> None:
     assert len(i) == len(j) == 0
 
 
-# --- subgraphs
-
-
 def slow_subgraph(z: Tensor, centre: int, n: int) -> Tensor:
     others = [j for j in range(len(z)) if j != centre]
     near = sorted(others, key=lambda j: -float(z[centre] @ z[j]))[:n]
@@ -129,43 +120,11 @@ def slow_subgraph(z: Tensor, centre: int, n: int) -> Tensor:
 def test_a_subgraph_is_a_centre_and_its_neighbours(n: int) -> None:
     z, centres = unit(0, 7), torch.tensor([4, 0])
     expected = torch.stack([slow_subgraph(z, c, n) for c in centres.tolist()])
-    torch.testing.assert_close(subgraphs(z, centres, n), expected)
-
-
-def test_gradient_of_subgraphs_and_their_contrast() -> None:
-    z, h = unit(0, 6).requires_grad_(), unit(1, 6).requires_grad_()
-    i, j = torch.tensor([0, 2, 5]), torch.tensor([1, 3, 0])
-    assert torch.autograd.gradcheck(
-        lambda a, b: subgraph_contrast(subgraphs(a, i, 2), subgraphs(b, j, 2)), (z, h)
-    )
-
-
-def slow_contrast(g: Tensor, h: Tensor, tau: float) -> float:
-    total = 0.0
-    for a in range(len(g)):
-        for here, there in ((g, h), (h, g)):
-            e = [math.exp(float(here[a] @ there[b]) / tau) for b in range(len(g))]
-            total -= math.log(e[a] / math.fsum(e))
-    return total / (2 * len(g))
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_the_contrast_is_the_equation(seed: int) -> None:
-    g, h = unit(seed, 5), unit(seed + 9, 5)
-    expected = slow_contrast(g, h, 0.2)
-    assert subgraph_contrast(g, h, 0.2).item() == pytest.approx(expected, rel=1e-10)
-
-
-@pytest.mark.parametrize("count", [0, 1])
-def test_without_rivals_the_contrast_is_zero_and_has_a_gradient(count: int) -> None:
-    z = unit(0, 5).requires_grad_()
-    g = subgraphs(z, torch.arange(count))
-    loss = subgraph_contrast(g, g)
-    (slope,) = torch.autograd.grad(loss, z)
-    assert loss.item() == 0
-    assert not slope.any()
+    torch.testing.assert_close(subgraph_means(z, centres, n), expected)
 
 
 def test_two_images_are_enough_for_a_subgraph() -> None:
     z = unit(0, 2)
-    torch.testing.assert_close(subgraphs(z, torch.tensor([0]))[0], F.normalize(z.sum(0), dim=0))
+    torch.testing.assert_close(
+        subgraph_means(z, torch.tensor([0]))[0], F.normalize(z.sum(0), dim=0)
+    )

@@ -1,7 +1,4 @@
-"""What CMU reads from its ensemble: METHODS.md §4.8, a slow copy, edge cases."""
-
-import math
-import statistics
+"""Entropy, energy and evidence: METHODS.md §9.8, §10.8 and §11.8, gradients, limits."""
 
 import pytest
 import torch
@@ -10,160 +7,65 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.losses.examples import few
-from unida.losses import certainty, class_weights, domain_loss, transferability
+from unida.ops.uncertainty import dirichlet, energy, normalised_entropy
+from unida.ops.uncertainty import dirichlet_uncertainty as uncertainty
 
 
 def tensor(values: object) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-A = [[0.7, 0.2, 0.1], [0.8, 0.1, 0.1], [0.6, 0.3, 0.1], [0.9, 0.05, 0.05], [0.7, 0.1, 0.2]]
-B = [[0.34, 0.33, 0.33], [0.3, 0.4, 0.3], [0.4, 0.3, 0.3], [0.2, 0.5, 0.3], [0.5, 0.25, 0.25]]
-HEADS = tensor([A, B]).transpose(0, 1)  # (5, 2, 3)
-# The three measures of three images: confidence, 1 − inconsistency, 1 − entropy.
-SURE = torch.stack(
-    [tensor([0.9, 0.5, 0.7]), 1 - tensor([0.05, 0.15, 0.25]), 1 - tensor([0.2, 0.9, 0.5])], 1
-)
+@pytest.mark.parametrize("k", [2, 3, 200])
+def test_the_entropy_goes_from_0_to_1(k: int) -> None:
+    uniform, certain = torch.full((k,), 1 / k, dtype=torch.float64), torch.eye(k)[0].double()
+    found = normalised_entropy(torch.stack([uniform, certain])[None])
+    assert found.shape == (1, 2)
+    assert found[0].tolist() == pytest.approx([1, 0], abs=1e-7)
 
 
-def scaled(sure: Tensor) -> Tensor:
-    return transferability(sure, sure.amin(0), sure.amax(0))
+def test_the_entropy_has_a_gradient_everywhere() -> None:
+    logits = tensor([[2, 0, 0], [0.5, 1, -1]]).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: normalised_entropy(x.softmax(1)), logits)
+    extreme = torch.tensor([[1e4, 0, -1e4]]).requires_grad_()
+    (gradient,) = torch.autograd.grad(normalised_entropy(extreme.softmax(1)).sum(), extreme)
+    assert gradient.isfinite().all()
 
 
-def draw(seed: int, m: int = 5, n: int = 6, k: int = 4) -> Tensor:
+def test_the_entropies_of_the_check_case() -> None:
+    p = tensor([[2.0, 0.0, 0.0], [0.0, 0.0, 0.0]]).softmax(1)
+    entropies = normalised_entropy(p, eps=1e-5).tolist()
+    assert entropies == pytest.approx([0.605803057, 0.999972693], abs=1e-9)
+    assert [e > 0.55 for e in entropies] == [True, True]
+
+
+def test_energies_of_methods() -> None:
+    assert energy(tensor([[2.0, 0, -1], [0.1, 0, -0.1]])).tolist() == pytest.approx(
+        [-2.169846020, -1.101942848], abs=1e-9
+    )
+
+
+EVIDENCE = ("softplus", "exp", "relu")
+
+
+seeds = st.integers(0, 2**31)
+
+
+def alphas(seed: int, b: int = 4, k: int = 5) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(seed)
-    return torch.randn(m, n, k, generator=g, dtype=torch.float64).mul(2).softmax(2)
+    alpha = 1 + 5 * torch.rand(b, k, generator=g, dtype=torch.float64)
+    return alpha.requires_grad_(), torch.randint(k, (b,), generator=g)
 
 
-# --- the check cases of METHODS.md
-
-
-def test_confidence_inconsistency_and_entropy_of_methods() -> None:
-    confidence, agreement, calm = certainty(HEADS).unbind(1)
-    assert (1 - calm).tolist() == pytest.approx([0.643541387, 0.973170682], abs=1e-9)
-    assert (1 - agreement).tolist() == pytest.approx([0.089596599, 0.079270238], abs=1e-9)
-    assert confidence.tolist() == pytest.approx([0.74, 0.428], abs=1e-12)
-
-
-def test_the_target_weight_of_methods() -> None:
-    w_t = certainty(HEADS).mean(1)
-    assert w_t.tolist() == pytest.approx([0.668954005, 0.458519693], abs=1e-9)
-
-
-def test_the_margin_and_its_score_of_methods() -> None:
-    sure = certainty(HEADS, "margin")
-    assert sure[:, 0].tolist() == pytest.approx([0.57, 0.132], abs=1e-12)
-    assert sure.mean(1).tolist() == pytest.approx([0.463229307, 0.079414659], abs=1e-9)
-
-
-def test_the_scores_decisions_and_class_weights_of_methods() -> None:
-    score = scaled(SURE)
-    assert score.tolist() == pytest.approx([1, 0.166666667, 0.357142857], abs=1e-9)
-    known = score >= 0.5
-    assert known.tolist() == [True, False, False]
-    probs = tensor([[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.1, 0.8]])
-    assert class_weights(probs, known).tolist() == pytest.approx([1, 0, 0], abs=1e-12)
-
-
-def test_the_adversarial_loss_of_methods() -> None:
-    v, labels = tensor([1, 0, 0]), torch.tensor([0, 1, 2])
-    d_s, d_t = tensor([0.7, 0.6, 0.4]).logit(), tensor([0.3, 0.5, 0.8]).logit()
-    half = domain_loss(d_s, d_t, v[labels], scaled(SURE)) / 2
-    assert half.item() == pytest.approx(0.233945612, abs=1e-9)
-
-
-# --- certainty
-
-
-def slow_certainty(heads: list[list[float]]) -> list[float]:
-    """One image; a list of probabilities a head."""
-    m, k = len(heads), len(heads[0])
-    confidence = sum(max(p) for p in heads) / m
-    inconsistency = sum(statistics.stdev(p[j] for p in heads) for j in range(k)) / k
-    entropies = [-sum(x * math.log(x + 1e-10) for x in p) / math.log(k) for p in heads]
-    return [confidence, 1 - inconsistency, 1 - sum(entropies) / m]
+@pytest.mark.parametrize("evidence", EVIDENCE)
+def test_gradient_of_the_evidence(evidence: str) -> None:
+    logits = tensor([[2.0, 0.3, -1], [-0.2, 5, -7]]).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: uncertainty(dirichlet(x, evidence)), logits)  # type: ignore[arg-type]
 
 
 @few
-@given(st.integers(0, 2**31), st.sampled_from([2, 5]), st.sampled_from([2, 7]))
-def test_certainty_equals_a_slow_copy(seed: int, m: int, k: int) -> None:
-    probs = draw(seed, m, 3, k)
-    for image, found in enumerate(certainty(probs)):
-        assert found.tolist() == pytest.approx(slow_certainty(probs[:, image].tolist()), abs=1e-9)
-
-
-@pytest.mark.parametrize("confidence", ["max", "margin"])
-def test_the_gradient_of_certainty_is_that_of_finite_differences(confidence: str) -> None:
-    logits = draw(0).log().requires_grad_()
-    assert torch.autograd.gradcheck(
-        lambda x: certainty(x.softmax(2), confidence),  # type: ignore[arg-type]
-        logits,
-    )
-
-
-@pytest.mark.parametrize("confidence", ["max", "margin"])
-def test_sure_heads_that_agree_are_certain_and_undecided_ones_are_not(confidence: str) -> None:
-    sure, undecided = torch.eye(4)[0].expand(5, 4), torch.full((5, 4), 0.25)
-    found = certainty(torch.stack([sure, undecided], 1), confidence)  # type: ignore[arg-type]
-    assert found[0].tolist() == pytest.approx([1] * found.shape[1], abs=1e-6)
-    assert found[1, 0] <= 0.25
-    assert found[1, -1].item() == pytest.approx(0, abs=1e-6)
-    assert found.isfinite().all()
-
-
-@few
-@given(st.integers(0, 2**31), st.permutations(range(5)), st.permutations(range(4)))
-def test_the_order_of_heads_and_classes_does_not_matter(
-    seed: int, heads: list[int], classes: list[int]
-) -> None:
-    probs = draw(seed)
-    torch.testing.assert_close(certainty(probs[heads][:, :, classes]), certainty(probs))
-
-
-def test_an_unknown_confidence_is_refused() -> None:
-    with pytest.raises(ValueError, match="confidence is 'top'; allowed: max, margin"):
-        certainty(HEADS, "top")  # type: ignore[arg-type]
-
-
-# --- scaling over a data set
-
-
-def test_a_column_without_range_counts_one_half() -> None:
-    sure = SURE.clone()
-    sure[:, 1] = 0.9
-    others = scaled(sure[:, [0, 2]])
-    assert scaled(sure).tolist() == pytest.approx(((2 * others + 0.5) / 3).tolist())
-    assert scaled(sure[:1]).tolist() == [0.5]  # one image alone
-
-
-def test_images_outside_the_range_keep_their_rank() -> None:
-    least, largest = SURE.amin(0), SURE.amax(0)
-    beyond = transferability(
-        torch.stack([largest + 0.1, largest, least, least - 0.1]), least, largest
-    )
-    assert (beyond.diff() < 0).all()
-
-
-# --- weights of the classes
-
-
-def test_no_known_image_gives_equal_class_weights() -> None:
-    probs = tensor([[0.8, 0.2], [0.3, 0.7]])
-    assert class_weights(probs, torch.tensor([False, False])).tolist() == [1, 1]
-
-
-def test_a_uniform_mean_prediction_gives_equal_class_weights() -> None:
-    probs = tensor([[0.8, 0.2], [0.2, 0.8]])
-    assert class_weights(probs, torch.tensor([True, True])).tolist() == [1, 1]
-
-
-@few
-@given(st.integers(0, 2**31))
-def test_class_weights_go_from_0_to_1_and_ignore_images_not_taken_for_known(seed: int) -> None:
-    probs = draw(seed)[0]
-    known = torch.tensor([True, False, True, True, False, True])
-    v = class_weights(probs, known)
-    assert v.min() == 0
-    assert v.max() == 1
-    mean = probs[known].mean(0)
-    assert v.argsort().tolist() == mean.argsort().tolist()
+@given(seeds)
+def test_uncertainty_lies_in_0_1_and_falls_with_evidence(seed: int) -> None:
+    alpha, _ = alphas(seed)
+    u = uncertainty(alpha)
+    assert ((u > 0) & (u <= 1)).all()
+    assert (uncertainty(alpha + 1) < u).all()

@@ -17,9 +17,9 @@ from unida.methods.san import SAN
 from unida.methods.source_only import SourceOnly
 from unida.models.backbones.small_cnn import SmallCNN
 from unida.pipeline import checked, run_adaptation
-from unida.training.loop import inverse_decay
 from unida.training.run_folder import RunFolder
 from unida.types import Batch
+from unida.utils.schedule import inverse_decay
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,8 @@ from unida.types import Batch
     [(0, 0.01), (1000, 0.00594603558), (5000, 0.00260847430), (10000, 0.00165560026)],
 )
 def test_the_learning_rate_follows_the_inverse_rule(step: int, lr: float) -> None:
-    assert inverse_decay(0.01, step, 10000) == pytest.approx(lr, abs=1e-11)
-    assert inverse_decay(0.01, 20000, 10000) == pytest.approx(0.00165560026, abs=1e-11)
+    assert 0.01 * inverse_decay(step / 10000) == pytest.approx(lr, abs=1e-11)
+    assert 0.01 * inverse_decay(2.0) == pytest.approx(0.00165560026, abs=1e-11)
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, seen: list[Any]) -> None:

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from unida.ops.numerics import EPS, at_least_float32
 
-# Beyond this a logit is as good as infinite; the bound keeps differences of logits finite.
+# Logits beyond this act as infinite; the bound keeps their differences finite.
 _LOGIT_LIMIT = 1e30
 
 
@@ -21,28 +21,37 @@ def all_in_one(
     third_weight: float = 1.0,
     floor: float = 0.05,
 ) -> Tensor:
-    """L_AIO: the true class is largest, some "is not k" is large, and no "is not" beats the truth.
+    """Compute the All-in-One loss over both outputs of every class (Eqs. 6–8).
 
-    With c^k ("is k") and c̃^k ("is not k") from one softmax over both outputs of the classes kept:
+    With c^k ("is k") and c̃^k ("is not k") from one softmax over both outputs of the top-N classes:
 
-    * `third="log"`, as printed: −[ln c^y + min_{k≠y} ln c̃^k + ln(c^y − max_k c̃^k)]. The last
-      logarithm is undefined for every misclassified sample; below `floor` it is continued by its
-      tangent, so value and gradient exist everywhere and agree at `floor`.
+    * `third="log"`, as printed: L_AIO = −[ln c^y + min_{k≠y} ln c̃^k + ln(c^y − max_k c̃^k)]. The
+      last logarithm is undefined for every misclassified sample; below `floor` it is continued by
+      its tangent, so value and gradient exist everywhere and agree at `floor`.
     * `third="sigmoid"`, as released: the mean of −ln(c^y + ε), max_{k≠y} −ln(c̃^k + ε) and
-      −ln σ(max_k c^k − max_k c̃^k), ε = 1e−8. The last term looks at the largest output, not at
-      the label's, and is bounded.
+      −ln σ(max_k c^k − max_k c̃^k), ε = 1e−8. The last term uses the largest output instead of the
+      label's and is bounded.
 
     Args:
-        logits: (B, 2, K), `[:, 0]` is "is not k", `[:, 1]` is "is k"; K is 2 at least.
-        labels: (B,), the true classes.
-        top_n: how many classes enter the softmax: those with the largest "is k" and always the
-            label (the choice carries no gradient). K or more means all.
-        third: the form of the last term and with it of the whole.
+        logits: (B, 2, K), `[:, 0]` is "is not k", `[:, 1]` is "is k"; K ≥ 2.
+        labels: (B,), true classes.
+        top_n: N, classes in the softmax: those with the largest "is k" and always the label (the
+            choice carries no gradient). K or more means all.
+        third: form of the last term, and with it of the whole loss.
         third_weight: factor of the last term (`beta` of the released code).
         floor: where the tangent takes over (`log`).
 
     Returns:
         A scalar, the mean over the batch.
+
+    Reference:
+        Zang et al., "Boosting Novel Category Discovery Over Domains with Soft Contrastive Learning
+        and All in One Classifier", ICCV 2023, Eqs. (6)–(8).
+
+    Example:
+        >>> logits = torch.tensor([[[0.0, 9.0], [9.0, 0.0]]])  # "is 0" and "is not 1"
+        >>> all_in_one(logits, torch.tensor([0]), third="sigmoid")
+        tensor(0.6932)
     """
     if logits.ndim != 3 or logits.shape[1] != 2 or logits.shape[2] < 2:
         raise ValueError(f"logits have shape {tuple(logits.shape)}; (B, 2, K) with K ≥ 2 is needed")
@@ -70,7 +79,7 @@ def all_in_one(
 
 
 def _keep_top(logits: Tensor, labels: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """Both outputs of the n classes with the largest "is k" or of the label, in class order."""
+    """Keep both outputs of the label and of the classes with the largest "is k", in class order."""
     rank = logits[:, 1].detach().scatter(1, labels[:, None], math.inf)
     kept = rank.topk(n, dim=1).indices.sort(dim=1).values
     new_labels = (kept == labels[:, None]).int().argmax(1)
@@ -78,6 +87,6 @@ def _keep_top(logits: Tensor, labels: Tensor, n: int) -> tuple[Tensor, Tensor]:
 
 
 def _log_with_tangent(x: Tensor, floor: float) -> Tensor:
-    """ln x for x ≥ floor; below, the tangent at floor."""
+    """Evaluate ln x for x ≥ floor and its tangent at floor below."""
     tangent = math.log(floor) + (x - floor) / floor
     return torch.where(x > floor, x.clamp_min(floor).log(), tangent)

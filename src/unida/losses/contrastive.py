@@ -1,4 +1,4 @@
-"""Soft contrastive learning (SAN, ICCV 2023, Eqs. 1–5) and the plain loss it replaces.
+"""Soft contrastive learning (SAN, ICCV 2023, Eqs. 1–5) and the InfoNCE loss it replaces.
 
 Views are stacked as `[view 0; view 1]`: rows i and i + B show the same image. Letters in names
 are shapes: B images, N = 2B rows.
@@ -11,42 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unida.ops.kernels import log_t_kernel, squared_distances, t_kernel
 from unida.ops.numerics import at_least_float32
 
 Form = Literal["paper", "released", "scaled"]
 
 NU_Y, NU_Z = 100.0, 10.0  # degrees of freedom, the same in paper and released code
-
-
-def squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """‖a_i − b_j‖² for all pairs of rows; never negative."""
-    d2 = a.square().sum(1)[:, None] + b.square().sum(1) - 2 * a @ b.T
-    return d2.clamp_min(0)
-
-
-def t_kernel(d2: Tensor, nu: float, height: Literal["pdf", "unit"] = "pdf") -> Tensor:
-    """Student's t kernel on squared distances (Eq. 5).
-
-    κ(d²) = h · (1 + d²/ν)^(−(ν+1)/2)
-
-    Args:
-        d2: squared distances, any shape.
-        nu: degrees of freedom ν.
-        height: h = κ(0): `pdf` is the t density's Γ((ν+1)/2) / (√(νπ) Γ(ν/2)), `unit` is 1.
-    """
-    return _log_t_kernel(d2, nu, height).exp()
-
-
-def _log_t_kernel(d2: Tensor, nu: float, height: Literal["pdf", "unit"]) -> Tensor:
-    """ln κ, finite where κ itself is 0 to machine precision."""
-    log_kernel = -(nu + 1) / 2 * torch.log1p(d2 / nu)
-    if height == "unit":
-        return log_kernel
-    return log_kernel + _log_t_height(nu)
-
-
-def _log_t_height(nu: float) -> float:
-    return math.lgamma((nu + 1) / 2) - math.lgamma(nu / 2) - 0.5 * math.log(nu * math.pi)
 
 
 def soft_contrastive(
@@ -63,21 +33,24 @@ def soft_contrastive(
     sigma_y: float = 10.0,
     near_rate: float = 1e4,
 ) -> Tensor:
-    """Soft contrastive loss: −Σ [P ln Q + (1 − P) ln(1 − Q)] over pairs of views (Eqs. 3–4).
+    """Compute the soft contrastive loss over pairs of views (Eqs. 3–4).
 
-    P is how alike two views are to the backbone (y), raised by e^α where they show the same
-    image; Q is how alike they are after the projection (z). Three forms, because the printed one
-    is flat on real features (squared distances in the hundreds drive every P and Q to zero):
+    L_SCL = −Σ_ij [P_ij ln Q_ij + (1 − P_ij) ln(1 − Q_ij)]
+
+    P is the similarity of two views by backbone features y, times e^α if they show the same image;
+    Q is their similarity after the projection, z; both are t kernels (Eq. 5). There are three
+    forms, because the printed one is flat on real features (squared distances in the hundreds drive
+    every P and Q to zero):
 
     * `paper`: the printed equation, ν = 100 and 10, summed over the other views and averaged over
       anchors, gradient through P as well. Logarithms are taken before the exponential, so it is
       finite up to the range of float32; P may exceed 1 for α > 0.92, as printed.
-    * `released`: what the authors' code computes. P from view 0 alone, the second view placed at
-      the nearest neighbour's distance over `near_rate`; squared kernels, 2·3.14 for 2π,
-      `b + bᵀ − b∘bᵀ`; mean over all (2B)² entries; gradient through P. No α.
-    * `scaled`: the same idea, well posed. Unit vectors, squared distances of y in units of a
-      sixth of the batch's mean over negatives, of z in units of `bandwidth_z`, kernels of height
-      1, P detached and capped at 1, positives and negatives averaged apart and added.
+    * `released`: the authors' code. P from view 0 alone, the second view placed at the nearest
+      neighbour's distance over `near_rate`; squared kernels, 2·3.14 for 2π, `b + bᵀ − b∘bᵀ`; mean
+      over all (2B)² entries; gradient through P. No α.
+    * `scaled`: the same idea, well posed. Unit vectors, squared distances of y in units of their
+      mean over negatives / `sharpness`, of z in units of `bandwidth_z`, kernels of height 1, P
+      detached and capped at 1, positives and negatives averaged separately and added.
 
     Args:
         y: (2B, D), backbone features, `[view 0; view 1]`.
@@ -87,13 +60,22 @@ def soft_contrastive(
         unit: scale y and z to unit length first (`scaled`).
         bandwidth_y: unit of squared distances of y (`scaled`); None takes it from the batch.
         bandwidth_z: unit of squared distances of z (`scaled`).
-        sharpness: what the mean distance is divided by for that, here called a sixth (`scaled`).
-        balance: average positives and negatives apart (`scaled`); else all pairs together.
+        sharpness: divisor of the mean distance for that (`scaled`).
+        balance: average positives and negatives separately (`scaled`); else all pairs together.
         sigma_y: divisor of squared distances of y (`released`).
-        near_rate: how much nearer than the nearest neighbour a second view counts (`released`).
+        near_rate: divisor of the nearest neighbour's distance for a second view (`released`).
 
     Returns:
         A scalar.
+
+    Reference:
+        Zang et al., "Boosting Novel Category Discovery Over Domains with Soft Contrastive Learning
+        and All in One Classifier", ICCV 2023, Eqs. (3)–(5).
+
+    Example:
+        >>> y = torch.eye(2).repeat(2, 1)  # two images, both views alike
+        >>> soft_contrastive(y, y) < soft_contrastive(y, y[[0, 0, 1, 1]])
+        tensor(True)
     """
     y, z = _stacked_views(y, "y"), _stacked_views(z, "z")
     if len(y) != len(z):
@@ -109,7 +91,7 @@ def soft_contrastive(
 
 
 def _stacked_views(x: Tensor, name: str) -> Tensor:
-    """Checks the shape (2B, D) with B ≥ 2."""
+    """Check the shape (2B, D) with B ≥ 2."""
     if x.ndim != 2 or len(x) % 2 or len(x) < 4:
         raise ValueError(
             f"{name} has shape {tuple(x.shape)}; (2B, D) is needed: 4 rows or more, an even number"
@@ -118,7 +100,7 @@ def _stacked_views(x: Tensor, name: str) -> Tensor:
 
 
 def _pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Masks (N, N) of positives (two views of one image) and of negatives (other images)."""
+    """Build masks (N, N) of positives (two views of one image) and negatives (other images)."""
     row = torch.arange(n, device=device)
     image = row % (n // 2)
     same_image = image[:, None] == image
@@ -129,7 +111,7 @@ def _pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
 def _paper(y: Tensor, z: Tensor, alpha: float) -> Tensor:
     positive, negative = _pairs(y.shape[0], y.device)
     p = t_kernel(squared_distances(y, y), NU_Y) * (1 + (math.exp(alpha) - 1) * positive.to(y.dtype))
-    log_q = _log_t_kernel(squared_distances(z, z), NU_Z, "pdf")
+    log_q = log_t_kernel(squared_distances(z, z), NU_Z, "pdf")
     loss = -(p * log_q + (1 - p) * torch.log1p(-log_q.exp()))
     return (loss * (positive | negative)).sum(1).mean()
 
@@ -158,7 +140,7 @@ def _scaled(
     p = p.clamp_max(1)
     q = t_kernel(squared_distances(z, z) / bandwidth_z, NU_Z, "unit").clamp(1e-6, 1 - 1e-6)
     loss = -(p * q.log() + (1 - p) * torch.log1p(-q))
-    on_positives, on_negatives = ((loss * kind).sum() for kind in (positive, negative))
+    on_positives, on_negatives = ((loss * mask).sum() for mask in (positive, negative))
     if balance:
         return on_positives / n_positive + on_negatives / n_negative
     return (on_positives + on_negatives) / (n_positive + n_negative)
@@ -169,7 +151,7 @@ def _released(y: Tensor, z: Tensor, sigma_y: float, near_rate: float) -> Tensor:
     d2 = squared_distances(y[:b], y[:b])
     self_pair = torch.eye(b, dtype=torch.bool, device=y.device)
     near = d2.detach().masked_fill(self_pair, math.inf).amin(1) / near_rate
-    # Row i of the second view lies `near_i` further from everything than row i of the first.
+    # Row i of the second view is `near_i` further from everything than row i of the first.
     offset = torch.cat([torch.zeros_like(near), near])
     d2_y = d2.repeat(2, 2) + offset[:, None] + offset
     p = _released_kernel(d2_y / sigma_y, NU_Y)
@@ -184,14 +166,24 @@ def _released_kernel(d2: Tensor, nu: float) -> Tensor:
 
 
 def info_nce(z: Tensor, temperature: float = 1.0, *, unit: bool = True) -> Tensor:
-    """Plain contrastive loss over two views (Eq. 1), the ablation's `w. CL`.
+    """Compute the InfoNCE loss over two views (Eq. 1), the ablation's `w. CL`.
 
-    −ln( exp(s_ij/τ) / Σ_{k≠i} exp(s_ik/τ) ), j the other view of i, averaged over all anchors.
+    L_CL = −mean_i ln( exp(s_ij/τ) / Σ_{k≠i} exp(s_ik/τ) ), j the other view of i
 
     Args:
         z: (2B, E), `[view 0; view 1]`.
         temperature: τ.
         unit: s is the cosine; otherwise the raw dot product.
+
+    Returns:
+        A scalar, the mean over anchors.
+
+    Reference:
+        Zang et al., ICCV 2023, Eq. (1).
+
+    Example:
+        >>> info_nce(torch.ones(8, 3))  # all views alike: ln 7
+        tensor(1.9459)
     """
     z = _stacked_views(z, "z")
     if unit:

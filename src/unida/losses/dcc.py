@@ -1,6 +1,4 @@
-"""The losses of domain consensus clustering (DCC, CVPR 2021): class discrepancy and memory."""
-
-import math
+"""Contrastive domain discrepancy and memory contrast (DCC, CVPR 2021)."""
 
 import torch
 import torch.nn.functional as F
@@ -10,28 +8,37 @@ _KERNELS = 5  # bandwidths g/4, g/2, g, 2g and 4g
 _LEAST, _MOST = 1e-5, 1e5  # bounds of a bandwidth and of a scaled distance, as released
 
 
-def class_discrepancy(
+def contrastive_domain_discrepancy(
     source: Tensor, target: Tensor, blocks: int, n_classes: int | None = None
 ) -> Tensor:
-    """Contrastive domain discrepancy (CDD): near within a class, far between classes.
+    """Compute the contrastive domain discrepancy (CDD): near within a class, far between classes.
 
-    CDD = Σ_a mmd_aa / C* − Σ_{a≠b} mmd_ab / (C*(C* − 1)), a over source and b over target blocks,
+    L_cdd = Σ_a mmd_aa / C* − Σ_{a≠b} mmd_ab / (C*(C* − 1)), a over source and b over target blocks
 
-    mmd_ab = mean k(s_a, s_a) + mean k(t_b, t_b) − 2 mean k(s_a, t_b), diagonals included,
+    mmd_ab = mean k(s_a, s_a) + mean k(t_b, t_b) − 2 mean k(s_a, t_b), diagonals included
 
-    k(d²) = Σ_{r=0..4} exp(−d² / (g_ab 2^{r−2})); g_ab, without gradient, is the mean squared
-    distance between different rows of s_a and t_b taken together.
+    k(d²) = Σ_{r=0..4} exp(−d² / (g_ab 2^{r−2})); the bandwidth g_ab is the mean squared distance
+    between different rows of s_a and t_b together and has no gradient.
 
     Args:
         source: (blocks · q, D), block by block, a block being q rows of one class.
         target: (blocks · q, D), the same classes in the same order.
-        blocks: how many.
-        n_classes: C*; by default `blocks`, which makes both terms means. The released code has
-            the number of matched classes here, whatever the batch holds. With 1 there is no
-            second term.
+        blocks: number of blocks.
+        n_classes: C*; by default `blocks`, which makes both terms means. The released code uses
+            the number of matched classes, whatever the batch holds. With 1 the second term is
+            absent.
 
     Returns:
         A scalar, often negative.
+
+    Reference:
+        Li et al., "Domain Consensus Clustering for Universal Domain Adaptation", CVPR 2021;
+        METHODS.md §7.2.
+
+    Example:
+        >>> rows = torch.tensor([[0.0], [1.0], [5.0], [6.0]])  # two classes, the domains are equal
+        >>> contrastive_domain_discrepancy(rows, rows, blocks=2)
+        tensor(-6.5600)
     """
     if source.shape != target.shape or blocks < 1 or len(source) % blocks:
         raise ValueError(
@@ -54,51 +61,38 @@ def class_discrepancy(
 
 
 def _distances(a: Tensor, b: Tensor) -> Tensor:
-    """‖a_i − b_j‖² by the difference itself, so that a row is at exactly 0 from itself."""
+    """Compute ‖a_i − b_j‖² from the difference, so that a row is at exactly 0 from itself."""
     return (a.unsqueeze(-2) - b.unsqueeze(-3)).square().sum(-1)
 
 
 def _mean_kernel(d2: Tensor, bandwidth: Tensor) -> Tensor:
-    """Mean of k over the last two axes of d2, for every pair of blocks: (blocks, blocks)."""
+    """Average k over the last two axes of d2, for every pair of blocks: (blocks, blocks)."""
     scales = [(bandwidth * 2.0 ** (r - _KERNELS // 2)).clamp_min(_LEAST) for r in range(_KERNELS)]
     scaled = (d2 / torch.stack(scales)[..., None, None]).clamp(_LEAST, _MOST)
     return (-scaled).exp().sum(0).mean((-2, -1))
 
 
-def moved_centres(centres: Tensor, features: Tensor, ids: Tensor) -> Tensor:
-    """The memory after a batch: m_k ← normalise(ω m_k + (1 − ω) b_k), ω = ⟨m_k, b_k⟩.
-
-    b_k is the normalised sum of the batch's unit features in cluster k; a cluster without any
-    stays where it is. Carries no gradient.
-
-    Args:
-        centres: (K, D), unit rows m_k.
-        features: (B, D), of any length.
-        ids: (B,), their clusters.
-    """
-    unit = F.normalize(features.detach())
-    sums = torch.zeros_like(centres).index_add(0, ids, unit)
-    mean = F.normalize(sums)
-    omega = (centres * mean).sum(1, keepdim=True)
-    present = torch.zeros(len(centres), 1, dtype=torch.bool, device=ids.device)
-    moved = F.normalize(omega * centres + (1 - omega) * mean)
-    return torch.where(present.index_fill(0, ids, True), moved, centres)
-
-
 def memory_contrast(
-    features: Tensor, ids: Tensor, centres: Tensor, temperature: float = 0.1
+    features: Tensor, cluster: Tensor, centres: Tensor, temperature: float = 0.1
 ) -> Tensor:
-    """L_mem: cross-entropy of the cosines with all centres, over the temperature, at the own one.
+    """Classify target features into their clusters by cosine with the memory of centres.
+
+    L_mem = −mean_i ln softmax_k(⟨x̂_i, m_k⟩ / τ) at the sample's own cluster
 
     Args:
         features: (B, D), of any length.
-        ids: (B,), their clusters.
-        centres: (K, D), unit rows.
+        cluster: (B,), cluster of each feature.
+        centres: m, (K, D), unit rows.
         temperature: τ.
+
+    Returns:
+        A scalar, the mean over the batch.
+
+    Reference:
+        Li et al., CVPR 2021 (released code); METHODS.md §7.2.
+
+    Example:
+        >>> memory_contrast(torch.eye(2), torch.tensor([0, 1]), torch.eye(2), temperature=1.0)
+        tensor(0.3133)
     """
-    return F.cross_entropy(F.normalize(features) @ centres.T / temperature, ids)
-
-
-def memory_weight(step: int, horizon: float, gamma: float = 3.0) -> float:
-    """w(t) = exp(−γ (T − t) / T) with T the horizon: from e^−γ up to 1."""
-    return math.exp(-gamma * (horizon - step) / horizon)
+    return F.cross_entropy(F.normalize(features) @ centres.T / temperature, cluster)

@@ -1,60 +1,61 @@
-"""One more slot for unknown, its energy, and made-up examples of it (GATE).
+"""Losses of an extra logit for "unknown" that competes with the energy of the known classes (GATE).
 
-Logits ℓ (B, K) are of the known classes, ℓ_u (B,) is the slot's. The probability of the slot under
-one softmax over all is p_u = σ(ℓ_u + E), E the energy of the known ones.
+The logits ℓ (B, K) are of the known classes, ℓ_u (B,) is that of "unknown". In one softmax over
+all, its probability is p_u = σ(ℓ_u + E) with the energy E = −ln Σ_k e^{ℓ_k}.
 """
 
-import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-
-def energy(logits: Tensor) -> Tensor:
-    """E = −ln Σ_k e^{ℓ_k}: low where some class is sure. (B, K) → (B,)."""
-    return -logits.logsumexp(1)
+from unida.ops.uncertainty import energy
 
 
 def energy_margin(logits: Tensor, unknown: Tensor, *, known: bool) -> Tensor:
-    """softplus(ℓ_u + E) where the class is known, softplus(−E − ℓ_u) where not; the mean.
+    """Push the unknown logit below −E for known samples and above −E for unknown ones.
 
-    This asks −E > ℓ_u of the known and the reverse of the others. It equals −ln(1 − p_u) and
-    −ln p_u, the cross-entropy of the open decision.
+    L = mean softplus(ℓ_u + E) = mean −ln(1 − p_u) if known, else mean softplus(−E − ℓ_u) =
+    mean −ln p_u: the cross-entropy of the open decision.
 
     Args:
         logits: ℓ, (B, K).
         unknown: ℓ_u, (B,).
-        known: which of the two.
+        known: whether the samples are of known classes.
+
+    Returns:
+        A scalar, the mean over the batch.
+
+    Reference:
+        Reconstruction after Chen et al., "Geometric Anchor Correspondence Mining with Uncertainty
+        Modeling for Universal Domain Adaptation", CVPR 2022; METHODS.md §11.2.
+
+    Example:
+        >>> import torch
+        >>> energy_margin(torch.zeros(1, 1), torch.zeros(1), known=True)  # p_u is one half
+        tensor(0.6931)
     """
     gap = unknown + energy(logits)
     return softplus(gap if known else -gap).mean()
 
 
-def slot_entropy(logits: Tensor, unknown: Tensor) -> Tensor:
-    """−p_u ln p_u − (1 − p_u) ln(1 − p_u), the mean over the batch.
+def unknown_entropy(logits: Tensor, unknown: Tensor) -> Tensor:
+    """Compute the binary entropy of the open decision on the target.
+
+    L = mean [−p_u ln p_u − (1 − p_u) ln(1 − p_u)]
 
     Args:
         logits: ℓ, (B, K).
         unknown: ℓ_u, (B,).
+
+    Returns:
+        A scalar, the mean over the batch.
+
+    Reference:
+        As `energy_margin`.
+
+    Example:
+        >>> import torch
+        >>> unknown_entropy(torch.zeros(1, 1), torch.zeros(1))
+        tensor(0.6931)
     """
     x = unknown + energy(logits)
     return (softplus(x) - x * x.sigmoid()).mean()
-
-
-def mixed_unknowns(z: Tensor, labels: Tensor, share: Tensor, draws: Tensor) -> Tensor:
-    """z̃_i = λ_i z_i + (1 − λ_i) z_j with y_j ≠ y_i: what is half one class and half another.
-
-    Args:
-        z: (B, D).
-        labels: (B,).
-        share: λ, (B,).
-        draws: (B, B), random numbers that settle the partners: of those allowed to i, the one
-            with the largest number in row i.
-
-    Returns:
-        (B, D), or (0, D) where all labels are the same.
-    """
-    differs = labels[:, None] != labels
-    if not differs.any():
-        return z[:0]
-    partner = draws.masked_fill(~differs, -torch.inf).argmax(1)
-    return share[:, None] * z + (1 - share)[:, None] * z[partner]

@@ -5,19 +5,17 @@ Fu et al., "Learning to Detect Open Classes for Universal Domain Adaptation", EC
 The authors released three versions that disagree; this follows the one in their folder `new`, the
 closest to the paper. Where it and this file differ, and what is the default here:
 
-* Test: the released code scales confidence, inconsistency and entropy by their least and largest
-  over the set it judges. Here these come from the target of the run and are stored, so an image
-  can be judged alone (not transductive); for the target itself both are the same. An image at w0
-  exactly is unknown here.
-* Views of the five heads: affine and perspective changes, corner crops and grey images are not
-  available; centre, random and resized boxes and colours take their place. The heads learn in the
-  same steps from the same images, each from its own view.
-* Schedule: 1,000 steps of pre-training, then 20 times 500 a head alone and 1,000 adversarial ones;
-  here the same in shares of the run, with a last turn of the heads, which decide at test.
-* Pre-training: the released code gives the main head no loss and sends views 4 and 5 to head 1;
-  see `released_pretraining`. It also trains the backbone at the full learning rate: not here.
-* Score: confidence is the largest probability; see `confidence` for TLlib's two-term version.
-* No image above w0, or equal class weights: 0/0 in the released code, ones here.
+* Test: released, confidence, inconsistency and entropy are scaled by their range over the test
+  set; default, by their range over the run's target, which is stored, so that predictions do not
+  depend on other images. For the target itself both agree. A score of exactly w0 is unknown here.
+* Views of the five heads: released, affine and perspective changes, corner crops and grey images;
+  default, centre, random and resized crops and colour jitter. All heads train in the same steps.
+* Schedule: released, 1,000 steps of pre-training, then 20 cycles of 500 per head and 1,000
+  adversarial; default, the same shares of the run, and the heads, which decide at test, train last.
+* Pre-training: released, no loss on the main head, views 4 and 5 to head 1 and the full learning
+  rate for the backbone; default, none of these; see `released_pretraining` for the first two.
+* Score: default, confidence is the largest probability; see `confidence` for TLlib's two terms.
+* No image above w0, or equal class weights: released, 0/0; default, ones.
 """
 
 from dataclasses import dataclass
@@ -30,10 +28,11 @@ from torch import Tensor, nn
 
 from unida.data.augmentations import View
 from unida.errors import require
-from unida.losses import certainty, class_weights, domain_loss, transferability
+from unida.losses import domain_adversarial
 from unida.methods.base import About, FeatureExtractor, Method, require_range
 from unida.models.backbones.base import Backbone
 from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
+from unida.ops.transferability import certainty, class_weights, transferability
 from unida.types import Batch, Outputs, Sizes
 
 HEAD_VIEWS = (
@@ -50,12 +49,12 @@ class CMUConfig:
     """Settings of CMU, in the paper's symbols.
 
     Attributes:
-        w0: least score of an image of a known class.
+        w0: least score of a known image.
         lam: λ, weight of the adversarial loss.
         confidence: form of the confidence; `margin` also drops the inconsistency.
         epochs: cycles after pre-training, each two thirds adversarial and one third heads.
         ramp: time constant of the gradient reversal, as a share of the adversarial steps.
-        crop: least share of an image in the views of the main head and the discriminator.
+        crop: least share of an image in the crops of the main head and the discriminator.
         width: features after the bottleneck.
         hidden: neurons of the discriminator's hidden layers.
         released_pretraining: the released code's routing of views and no loss of the main head.
@@ -101,7 +100,7 @@ class CMU(Method):
             nn.Linear(backbone.out_features, width), nn.BatchNorm1d(width), nn.ReLU()
         )
         self.classifier = nn.Linear(width, n_classes)  # G
-        heads = [nn.Linear(width, n_classes) for _ in HEAD_VIEWS]  # the first keeps torch's start
+        heads = [nn.Linear(width, n_classes) for _ in HEAD_VIEWS]  # G_1: torch's default
         nn.init.xavier_uniform_(heads[1].weight, gain=sqrt(2))
         nn.init.xavier_normal_(heads[2].weight)
         nn.init.kaiming_uniform_(heads[3].weight)
@@ -119,16 +118,16 @@ class CMU(Method):
         self.head_steps = self.refresh_every // 3
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """The terms of the step's phase; the others are zero."""
-        cycle, place = divmod(batch.step, self.refresh_every)
-        others = self.refresh_every - self.head_steps  # steps of a cycle before the heads' turn
-        if place >= others or batch.step >= self.sizes.steps - self.head_steps:
+        """Compute the terms of the step's phase; those of other phases are zero."""
+        cycle, step_in_cycle = divmod(batch.step, self.refresh_every)
+        first_steps = self.refresh_every - self.head_steps  # of a cycle, before the heads alone
+        if step_in_cycle >= first_steps or batch.step >= self.sizes.steps - self.head_steps:
             terms = self._fit_heads(batch, frozen=True)
         elif cycle == 0:
             terms = self._fit_heads(batch, frozen=False)
         else:
-            done = (cycle - 1) * others + place
-            terms = self._adapt(batch, done / (self.config.epochs * others))
+            adversarial_step = (cycle - 1) * first_steps + step_in_cycle
+            terms = self._adapt(batch, adversarial_step / (self.config.epochs * first_steps))
         zero = 0 * next(iter(terms.values()))
         return {"ce": zero, "ensemble": zero, "adversarial": zero} | terms
 
@@ -141,7 +140,7 @@ class CMU(Method):
         return certainty(ensemble, self.config.confidence)
 
     def _fit_heads(self, batch: Batch, frozen: bool) -> dict[str, Tensor]:
-        """Σ_i CE(G_i on view i); the features learn too, or stand still and are as at test."""
+        """Σ_i CE(G_i on view i); trains the features too, unless frozen in evaluation mode."""
         labels = batch.source_labels
         released = self.config.released_pretraining and not frozen
         self.backbone.train(not frozen)
@@ -149,34 +148,36 @@ class CMU(Method):
         with torch.set_grad_enabled(not frozen):
             g = [self._features(view) for view in batch.source_views[1:]]
         order = (0, 1, 2, 0, 0) if released else range(len(g))
-        each = [F.cross_entropy(self.heads[i](x), labels) for i, x in zip(order, g, strict=True)]
-        terms = {"ensemble": torch.stack(each).sum()}
+        ce = [F.cross_entropy(self.heads[i](x), labels) for i, x in zip(order, g, strict=True)]
+        terms = {"ensemble": torch.stack(ce).sum()}
         if not (frozen or released):
             terms["ce"] = F.cross_entropy(self.classifier(g[0]), labels)
         return terms
 
     def _adapt(self, batch: Batch, progress: float) -> dict[str, Tensor]:
-        """CE(G) + λ/2 · weighted domain loss; `progress` is the share of such steps done."""
+        """CE(G) + λ/2 · weighted domain loss; `progress` is the share of adversarial steps done."""
         g_s, g_t = (self._features(v[0]) for v in (batch.source_views, batch.target_views))
-        w_s = self.class_weight[batch.source_labels]
-        w_t = self._certainty(g_t).mean(1).detach()
-        # Both domains in one batch: batch norm apart would hide what sets them apart.
+        w_s = self.class_weight[batch.source_labels]  # w^s(x) = V[y]
+        w_t = self._certainty(g_t).mean(1).detach()  # w^t = (c + 1 − s + 1 − e) / 3
+        # One batch of both domains: separate batch statistics would hide their difference.
         g = reverse_gradient(torch.cat([g_s, g_t]), reversal_strength(progress / self.config.ramp))
         d_s, d_t = self.discriminator(g).split([len(g_s), len(g_t)])
         return {
             "ce": F.cross_entropy(self.classifier(g_s), batch.source_labels),
-            "adversarial": self.config.lam / 2 * domain_loss(d_s, d_t, w_s, w_t),
+            "adversarial": self.config.lam / 2 * domain_adversarial(d_s, d_t, w_s, w_t),
         }
 
-    def refresh(self, look: FeatureExtractor, step: int) -> None:
-        g = look("target", through=self.bottleneck)
-        sure = self._certainty(g)
-        self.least.copy_(sure.amin(0))
-        self.largest.copy_(sure.amax(0))
-        known = transferability(sure, self.least, self.largest) >= self.config.w0
+    def refresh(self, extract: FeatureExtractor, step: int) -> None:
+        """Measure the range of certainty and the class weights V on the target."""
+        g = extract("target", through=self.bottleneck)
+        measures = self._certainty(g)
+        self.least.copy_(measures.amin(0))
+        self.largest.copy_(measures.amax(0))
+        known = transferability(measures, self.least, self.largest) >= self.config.w0
         self.class_weight.copy_(class_weights(self.classifier(g).softmax(1), known))
 
     def predict(self, images: Tensor) -> Outputs:
+        """Unknown iff the score is at most w0."""
         g = self._features(images)
         score = transferability(self._certainty(g), self.least, self.largest)
         return Outputs(self.classifier(g).softmax(1), self.config.w0 - score, g)

@@ -4,22 +4,18 @@ Saito et al., "Universal Domain Adaptation through Self-Supervision", NeurIPS 20
 
 Where paper and released code differ, and what is the default here:
 
-* Target view: by an oversight of the released code (transforms are looked up by list file, and the
-  test list is the same) target training images are centre crops without mirroring. Default: the
-  source's view, as OVANet mended it; see `target_view`.
-* Entropy separation within the margin: 0 in the paper, the constant −m in the released code; no
-  gradient either way, as released.
-* ρ: typed into each configuration of the released code as about ½ ln K; here a share of ln K.
-* Logarithms of the losses carry ε = 1e−5, as released; the entropy of the verdict is exact, where
+* Target view: released, centre crops without mirroring, by an oversight (transforms are keyed by
+  list file, and the test list is the same); default, the source's view; see `target_view`.
+* Entropy separation within the margin: 0 in the paper; released and default, the constant −m.
+* ρ: released, about ½ ln K typed into each configuration; default, a share of ln K.
+* ε = 1e−5 in the losses' logarithms, as released; the entropy of a prediction is exact here, where
   the released one fails on a probability of 0.
-* Prototypes are scaled within the graph and set back to unit length after every step, in the
-  released code before every forward outside the graph: a step turns them as far.
+* Prototypes: released, scaled before every forward, outside the graph; default, within the graph
+  and set to unit length after every step. A step turns them equally far.
 
 The margin m is in nats, as in the paper: with K = 2 no entropy is m = 0.5 away from ρ, and entropy
-separation does nothing until m is set below ½ ln 2 = 0.35.
-
-The memory is the method's: a feature in float32 for every target image, 8 GB for a million of 2,048
-numbers. A step reads it four times and makes no table of the batch against all of it.
+separation has no effect unless m is below ½ ln 2 = 0.35. The memory holds a float32 feature per
+target image: 8 GB for a million images of 2,048 dimensions.
 """
 
 import math
@@ -45,11 +41,11 @@ class DANCEConfig:
 
     Attributes:
         eta: η, weight of both losses on the target.
-        rho: ρ, the entropy between known and unknown, as a share of the largest, ln K.
-        m: margin about ρ without a pull, in nats.
+        rho: ρ, the entropy between known and unknown, as a share of the maximum, ln K.
+        m: margin around ρ without a gradient, in nats.
         tau: τ, temperature of classifier and similarities.
-        momentum: how much of a remembered feature stays when its image comes again.
-        target_view: `random`, the source's; `centre`, what the released code does.
+        momentum: of a memory row when its image is visited again.
+        target_view: `random`, the source's; `centre`, as released.
     """
 
     eta: float = 0.05
@@ -98,8 +94,8 @@ class DANCE(Method):
         self._unit = unit.detach()
         return {
             "ce": F.cross_entropy(source, batch.source_labels),  # L_cls
-            "nc": c.eta * nc,  # L_nc, neighbourhood clustering
-            "es": c.eta * entropy_separation(target, self.rho, c.m),  # L_es
+            "nc": c.eta * nc,  # η L_nc, neighbourhood clustering
+            "es": c.eta * entropy_separation(target, self.rho, c.m),  # η L_es, entropy separation
         }
 
     def predict(self, images: Tensor) -> Outputs:
@@ -110,7 +106,7 @@ class DANCE(Method):
         return Outputs(p, -(p * log_p).sum(1) - self.rho, f)
 
     def after_step(self, batch: Batch) -> None:
-        """Remembers the features the step was made with, as the released code does."""
+        """Store the features of this step's forward pass, as the released code does."""
         assert self._unit is not None
         self.memory.update(batch.target_index, self._unit, self.config.momentum)
         self.prototypes.scale_rows()

@@ -3,18 +3,17 @@
 Chen et al., "Geometric Anchor Correspondence Mining with Uncertainty Modeling for Universal Domain
 Adaptation", CVPR 2022.
 
-No code was released and only the abstract's outline was at hand: anchors across domains by random
-walks, the whole aligned adversarially and neighbourhoods by a contrast of subgraphs, a slot for
-unknown tied to an energy, fake unknowns mixed from features, entropy of the open decision on the
-target. All numbers and exact forms are this file's, and its results are no reproduction of the
-paper's. Chosen here:
+No code was released, and only the abstract was available: cross-domain anchors by random walks,
+adversarial alignment of the whole, contrast of subgraphs, an unknown logit tied to an energy, mixed
+features as unknowns, entropy of the open decision on the target. Numbers and exact forms are this
+file's; results are no reproduction of the paper's. Choices:
 
-* Walks go over the batch, not over a memory; r round trips stand in for higher-order attention.
-* An image's weight in the alignment is the chance that a walk of two steps returns to it, over the
-  batch's mean; the reversal of the gradient reaches full strength over the run, as DANN has it.
+* Walks run over the batch, not over a memory; r round trips replace higher-order attention.
+* A sample's weight in the alignment is the probability that a walk of two steps returns to it, over
+  the batch's mean; the gradient reversal reaches full strength over the run, as in DANN.
 * The energy margin is the cross-entropy of the open decision, so that on mixed features it repeats
-  the mixup term; the outline gives it no weight, `energy` is 0.1 like the other small terms.
-* A tie between the slot and the best class is unknown.
+  the mixup term; the abstract gives no weight, `energy` is 0.1 like the other small terms.
+* A tie between the unknown logit and the best class is unknown.
 """
 
 from dataclasses import dataclass
@@ -24,39 +23,36 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unida.errors import require
-from unida.losses import (
-    anchor_pairs,
-    domain_loss,
-    energy_margin,
-    mixed_unknowns,
-    round_trip,
-    slot_entropy,
-    subgraph_contrast,
-    subgraphs,
-    transition,
-)
+from unida.losses import domain_adversarial, energy_margin, subgraph_contrast, unknown_entropy
 from unida.methods.base import About, Method, require_range, resolve_bounded
 from unida.models.backbones.base import Backbone
 from unida.models.heads import Neck
 from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
+from unida.ops.mixing import mix_unknowns
+from unida.ops.random_walk import (
+    anchor_pairs,
+    return_probability,
+    subgraph_means,
+    transition_matrix,
+)
 from unida.types import Batch, Outputs, Sizes
 
 
 @dataclass(frozen=True)
 class GATEConfig:
-    """Settings of GATE; the values are a reconstruction's.
+    """Settings of GATE; all values are a reconstruction.
 
     Attributes:
         mix: weight of the cross-entropy on mixed features.
         energy: weight of the energy margin, on the source and on mixed features.
         adv: weight of the adversarial alignment.
-        sub: weight of the contrast of subgraphs.
+        sub: weight of the contrast of subgraph_means.
         ent: weight of the entropy of the open decision on the target.
-        beta: λ of a mixture is drawn from Beta(β, β).
+        beta: β; λ of a mixture is drawn from Beta(β, β).
         tau: τ, temperature of the walks and of the contrast.
         r: round trips of a walk before its last step.
-        n: neighbours in a subgraph besides the anchor; by default 4, if a batch has as many.
-        width: features of z.
+        n: neighbours of the anchor in a subgraph; by default 4, or fewer in a small batch.
+        width: dimensions of z.
         hidden: neurons of the discriminator's hidden layers.
         dropout: in the discriminator.
     """
@@ -89,7 +85,7 @@ class GATE(Method):
         paper="Geometric Anchor Correspondence Mining with Uncertainty Modeling for Universal "
         "Domain Adaptation",
         venue="CVPR 2022",
-        rule="the slot for unknown has the largest output",
+        rule="the unknown logit is the largest",
         spec="reconstruction",
     )
     Config = GATEConfig
@@ -104,53 +100,56 @@ class GATE(Method):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c = self.config
-        z_s = self.neck(self.backbone(batch.source_views[0]))  # one forward a domain
+        z_s = self.neck(self.backbone(batch.source_views[0]))  # one forward per domain
         z_t = self.neck(self.backbone(batch.target_views[0]))
         logits_s = self.classifier(z_s)
-        mix, margin = self._unknowns(z_s, logits_s, batch.source_labels)
-        adv, sub = self._align(z_s, z_t, batch.step)
+        mix, margin = self._unknown_terms(z_s, logits_s, batch.source_labels)
+        adv, sub = self._alignment_terms(z_s, z_t, batch.step)
         return {
             "ce": F.cross_entropy(logits_s, batch.source_labels),  # over K + 1
             "mix": c.mix * mix,
             "energy": c.energy * margin,
             "adv": c.adv * adv,
             "sub": c.sub * sub,
-            "ent": c.ent * slot_entropy(*self._parted(self.classifier(z_t))),
+            "ent": c.ent * unknown_entropy(*_split_logits(self.classifier(z_t))),
         }
 
-    def _unknowns(self, z: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Cross-entropy of fake unknowns; energy margins of the source and of them."""
-        margin = energy_margin(*self._parted(logits), known=True)
+    def _unknown_terms(self, z: Tensor, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Cross-entropy of mixed features as unknown; energy margins of source and mixtures."""
+        margin = energy_margin(*_split_logits(logits), known=True)
         beta = torch.full((len(z),), self.config.beta)
         draws = torch.distributions.Beta(beta, beta).sample(), torch.rand(len(z), len(z))
-        # Drawn on the host: the same on every device, and not every device has Beta.
-        fake = mixed_unknowns(z, labels, *(torch.as_tensor(d, device=z.device) for d in draws))
-        if len(fake) == 0:  # one class only in the batch
+        # Drawn on the CPU: the same on every device, and not every device has Beta.
+        mixed = mix_unknowns(z, labels, *(torch.as_tensor(d, device=z.device) for d in draws))
+        if len(mixed) == 0:  # a batch of one class
             return 0 * z.sum(), margin
-        parted = self._parted(self.classifier(fake))
-        mix = energy_margin(*parted, known=False)  # −ln p_u, the cross-entropy of the slot
+        mix = energy_margin(*_split_logits(self.classifier(mixed)), known=False)  # −ln p_u
         return mix, margin + mix
 
-    def _align(self, z_s: Tensor, z_t: Tensor, step: int) -> tuple[Tensor, Tensor]:
-        """The domains as a whole, and the neighbourhoods of anchors."""
+    def _alignment_terms(self, z_s: Tensor, z_t: Tensor, step: int) -> tuple[Tensor, Tensor]:
+        """Adversarial alignment of the domains, and contrast of the anchors' subgraphs."""
         c = self.config
         unit_s, unit_t = F.normalize(z_s), F.normalize(z_t)
         with torch.no_grad():
-            forth, back = transition(unit_s, unit_t, c.tau), transition(unit_t, unit_s, c.tau)
-            w_s, w_t = round_trip(forth, back), round_trip(back, forth)
+            forth, back = (
+                transition_matrix(unit_s, unit_t, c.tau),
+                transition_matrix(unit_t, unit_s, c.tau),
+            )
+            w_s, w_t = return_probability(forth, back), return_probability(back, forth)
             i, j = anchor_pairs(forth, back, c.r)
         strength = reversal_strength(10 * step / self.sizes.steps)
         d_s, d_t = (self.discriminator(reverse_gradient(z, strength)) for z in (z_s, z_t))
-        adv = domain_loss(d_s, d_t, w_s / w_s.mean(), w_t / w_t.mean())
-        g_s, g_t = subgraphs(unit_s, i, self.n), subgraphs(unit_t, j, self.n)
+        adv = domain_adversarial(d_s, d_t, w_s / w_s.mean(), w_t / w_t.mean())
+        g_s, g_t = subgraph_means(unit_s, i, self.n), subgraph_means(unit_t, j, self.n)
         return adv, subgraph_contrast(g_s, g_t, c.tau)
 
-    def _parted(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """ℓ of the classes and ℓ_u."""
-        return logits[:, :-1], logits[:, -1]
-
     def predict(self, images: Tensor) -> Outputs:
-        """Unknown iff the slot's logit is the largest."""
+        """Unknown iff ℓ_u is the largest logit."""
         z = self.neck(self.backbone(images))
-        known, unknown = self._parted(self.classifier(z))
+        known, unknown = _split_logits(self.classifier(z))
         return Outputs(known.softmax(1), unknown - known.amax(1), z)
+
+
+def _split_logits(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """ℓ of the classes, (B, K), and ℓ_u, (B,)."""
+    return logits[:, :-1], logits[:, -1]

@@ -1,7 +1,7 @@
-"""Source only: cross-entropy on the source, the baseline that never looks at the target.
+"""Source only: cross-entropy on the source, the baseline that uses no target image.
 
-The recipe is OVANet's with the open-set and target terms removed, so that a comparison with SAN
-is like for like. Reject rule: entropy above half its maximum, as in DANCE (NeurIPS 2020).
+OVANet's recipe without its open-set and target terms, for a fair comparison with SAN. Reject rule:
+entropy above half its maximum, as in DANCE (NeurIPS 2020).
 """
 
 import math
@@ -17,7 +17,7 @@ from unida.types import Batch, Outputs, Sizes
 
 @dataclass(frozen=True)
 class SourceOnlyConfig:
-    """Nothing to set."""
+    """No settings."""
 
 
 class SourceOnly(Method):
@@ -40,6 +40,7 @@ class SourceOnly(Method):
         return {"ce": F.cross_entropy(logits, batch.source_labels)}
 
     def predict(self, images: Tensor) -> Outputs:
+        """Unknown iff H(p) > ½ ln K."""
         y = self.backbone(images)
         log_probs = self.classifier(y).log_softmax(1)
         probs = log_probs.exp()

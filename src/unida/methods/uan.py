@@ -4,15 +4,15 @@ You et al., "Universal Domain Adaptation", CVPR 2019.
 
 Where paper and released code differ, and what is the default here:
 
-* Classification: the released code hands softmax outputs to a cross-entropy that takes a softmax
-  again; default is the cross-entropy on logits, see `double_softmax`.
-* Weights: scaled within each batch, with a temperature of 10 in w^s, as released; where all of a
-  batch are equal the released code has 0/0, here they are ones.
-* Gradient reversal: its coefficient rises over 10,000 calls in the released code, two calls a
-  step; `ramp` is that length as a share of the run (5,000 of Office-31's 20,000 steps).
-* The released code keeps the first batch norm of the ResNet in evaluation mode; here all train,
-  or, with weights, none (`--batch-norm`).
-* An image with w^t = w0 exactly is unknown here and known in the released code.
+* Classification: released, a cross-entropy with softmax on softmax outputs; default, on logits, see
+  `double_softmax`.
+* Weights: scaled within each batch, with temperature 10 in w^s, as released; if all weights of a
+  batch are equal, released 0/0, default ones.
+* Gradient reversal: released, the coefficient rises over 10,000 calls, two per step; default, over
+  `ramp`, the same share of the run (5,000 of Office-31's 20,000 steps).
+* Batch norm: released, the ResNet's first layer stays in evaluation mode; default, all layers
+  train, or none with pretrained weights (`--batch-norm`).
+* w^t = w0: released, known; default, unknown.
 """
 
 from dataclasses import dataclass
@@ -21,10 +21,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unida.errors import require
-from unida.losses import batch_normalised, domain_loss, source_weight, target_weight
+from unida.losses import domain_adversarial
 from unida.methods.base import About, Method, require_range
 from unida.models.backbones.base import Backbone
 from unida.models.layers import Discriminator, reversal_strength, reverse_gradient
+from unida.ops.transferability import normalise_weights, source_weight, target_weight
 from unida.types import Batch, Outputs, Sizes
 
 
@@ -33,7 +34,7 @@ class UANConfig:
     """Settings of UAN, in the paper's symbols.
 
     Attributes:
-        w0: least w^t of an image of a known class.
+        w0: least w^t of a known image.
         lam: λ, weight of the adversarial loss.
         temperature: of the softmax whose entropy enters w^s.
         ramp: share of the run over which the gradient reversal reaches full strength.
@@ -80,25 +81,26 @@ class UAN(Method):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c = self.config
-        g_s = self.bottleneck(self.backbone(batch.source_views[0]))  # one forward a domain
+        g_s = self.bottleneck(self.backbone(batch.source_views[0]))  # one forward per domain
         g_t = self.bottleneck(self.backbone(batch.target_views[0]))
         logits_s, logits_t = self.classifier(g_s), self.classifier(g_t)
         scores = logits_s.softmax(1) if c.double_softmax else logits_s
 
-        # D' learns to tell the domains apart and leaves the features alone.
+        # D' separates the domains without a gradient to the features.
         aux_s, aux_t = self.auxiliary(g_s.detach()), self.auxiliary(g_t.detach())
-        w_s = batch_normalised(source_weight(logits_s, aux_s.sigmoid(), c.temperature).detach())
-        w_t = batch_normalised(target_weight(logits_t, aux_t.sigmoid()).detach())
+        w_s = normalise_weights(source_weight(logits_s, aux_s.sigmoid(), c.temperature).detach())
+        w_t = normalise_weights(target_weight(logits_t, aux_t.sigmoid()).detach())
 
         strength = reversal_strength(10 * batch.step / (c.ramp * self.sizes.steps))
         d_s, d_t = (self.adversary(reverse_gradient(g, strength)) for g in (g_s, g_t))
         return {
             "ce": F.cross_entropy(scores, batch.source_labels),  # E_G
-            "auxiliary": domain_loss(aux_s, aux_t),  # E_D'
-            "adversarial": c.lam * domain_loss(d_s, d_t, w_s, w_t),  # E_D
+            "auxiliary": domain_adversarial(aux_s, aux_t),  # E_D'
+            "adversarial": c.lam * domain_adversarial(d_s, d_t, w_s, w_t),  # λ E_D
         }
 
     def predict(self, images: Tensor) -> Outputs:
+        """Unknown iff w^t ≤ w0."""
         g = self.bottleneck(self.backbone(images))
         logits = self.classifier(g)
         w_t = target_weight(logits, self.auxiliary(g).sigmoid())

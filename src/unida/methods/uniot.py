@@ -2,20 +2,18 @@
 
 Chang et al., "Unified Optimal Transport Framework for Universal Domain Adaptation", NeurIPS 2022.
 
-Where paper and released code differ, or the code depends on its surroundings, and what is the
-default here:
+Where paper and released code differ, or the code depends on versions, and what is the default here:
 
-* Entropy of the unbalanced problem: newer versions of POT changed its reference silently; here
-  always a matrix of ones, what the authors ran (see `unida.ops.transport`).
-* ImageNet statistics: the released code applies them in the transform and again in the network;
-  here once; see `normalise_twice` (which the first fill of the queue does not follow).
-* Common classes are looked for after `warm_up` steps (100 of 10,000 in the code), here at the
-  latest after a fifth of the run, so that a short run has its share.
+* Entropy of the unbalanced problem: newer versions of POT changed its reference silently; default,
+  a matrix of ones, as the authors ran it (see `unida.ops.sinkhorn`).
+* ImageNet statistics: released, applied in the transform and again in the network; default, once;
+  see `normalise_twice` (which the first fill of the queue does not follow).
+* Common class detection: released, after 100 of 10,000 steps; default, after `warm_up` steps, or a
+  fifth of a shorter run.
 * Queue: no longer than the target; `K`, `mu` and `queue` are the code's for Office (OfficeHome
   150/1/4000, VisDA 500/0.7/5000, DomainNet 1000/1/5000). μ = 1 never changes β.
-* Rows for the filling are drawn at random; for a verdict from a fixed seed, so that the same set
-  is judged alike twice.
-* The verdict has no filter against source-private classes; training has one. So in the code.
+* Filling: rows are drawn at random, at test from a fixed seed, so that predictions repeat.
+* Predictions have no filter against source-private classes; training has one, as released.
 """
 
 from dataclasses import dataclass
@@ -25,10 +23,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unida.errors import require
-from unida.losses import adaptive_filling, normalised_plan, pseudo_labels, sinkhorn
 from unida.methods.base import About, FeatureExtractor, Method, require_range, resolve_bounded
 from unida.models.backbones.base import Backbone
 from unida.models.heads import UnitLinear
+from unida.ops.sinkhorn import adaptive_filling, normalised_plan, pseudo_labels, sinkhorn
 from unida.types import Batch, Outputs, Sizes
 
 
@@ -38,13 +36,13 @@ class UniOTConfig:
 
     Attributes:
         lam: λ, weight of the two target losses.
-        gamma: γ, cosine above which an image looks known to the adaptive filling.
-        mu: μ, how much of the class masses β is kept a step.
+        gamma: γ, cosine above which the adaptive filling takes an image for known.
+        mu: μ, momentum of the class masses β.
         tau: τ, temperature of both prototype classifiers.
-        K: target prototypes; by default 50, or as many as there are target images.
-        queue: target features remembered; by default all, at most 2000. Whole batches count.
-        width: of the features v.
-        warm_up: steps before common classes are looked for.
+        K: target prototypes; by default 50, at most one per target image.
+        queue: target features in the queue, in whole batches; by default all, at most 2000.
+        width: dimensions of the features v.
+        warm_up: steps before common class detection.
         normalise_twice: apply the image statistics twice, as the released code does.
     """
 
@@ -73,7 +71,7 @@ class UniOT(Method):
     about = About(
         paper="Unified Optimal Transport Framework for Universal Domain Adaptation",
         venue="NeurIPS 2022",
-        rule="no class gets an average share of the transport plan",
+        rule="no class has an average share of the transport plan",
         spec="released code",
         transductive=True,
     )
@@ -96,7 +94,7 @@ class UniOT(Method):
         self.target_prototypes = UnitLinear(width, self.K, config.tau)  # W_t
         self.source_prototypes.scale_rows()
         self.target_prototypes.scale_rows()
-        # Whole batches, so that step t overwrites slot t, round and round, the oldest first.
+        # A ring of whole batches: step t overwrites the oldest slot.
         queue = resolve_bounded("queue", config.queue, 2000, n_target, "target images")
         self.slots = max(1, queue // sizes.batch)
         rows = self.slots * sizes.batch
@@ -106,33 +104,33 @@ class UniOT(Method):
         self.warm_up = min(config.warm_up, sizes.steps // 5)
         self.refresh_every = sizes.steps + 1  # before step 0 alone
 
-    def refresh(self, look: FeatureExtractor, step: int) -> None:
-        """The queue starts full."""
+    def refresh(self, extract: FeatureExtractor, step: int) -> None:
+        """Fill the queue before the first step."""
         if step > 0:
             return
         chosen = torch.randperm(self.sizes.n_target)[: len(self.queue)]
-        self.queue.copy_(F.normalize(self.projection(look("target", chosen))))
+        self.queue.copy_(F.normalize(self.projection(extract("target", chosen))))
         self.queue_index.copy_(chosen)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         c = self.config
         logits = self.source_prototypes(self._embed(batch.source_views[0]))
         v = self._embed(batch.target_views[0])
-        self._news = v.detach(), self.beta
+        self._pending = v.detach(), self.beta
         return {
-            "ce": F.cross_entropy(logits, batch.source_labels),
-            "pcd": c.lam * self._pcd(v, batch),
-            "ccd": c.lam * self._ccd(v) if batch.step > self.warm_up else 0 * v.sum(),
+            "ce": F.cross_entropy(logits, batch.source_labels),  # L_cls
+            "pcd": c.lam * self._pcd(v, batch),  # λ L_PCD
+            "ccd": c.lam * self._ccd(v) if batch.step > self.warm_up else 0 * v.sum(),  # λ L_CCD
         }
 
     def _embed(self, images: Tensor) -> Tensor:
-        """v̂, of unit length."""
+        """Unit features v̂."""
         if self.config.normalise_twice and images.ndim == 4:
             images = (images - self.backbone.mean) / self.backbone.std
         return F.normalize(self.projection(self.backbone(images)))
 
     def _pcd(self, v: Tensor, batch: Batch) -> Tensor:
-        """Private class discovery: images and their neighbours share target prototypes."""
+        """Private class discovery: images and their neighbours swap prototype assignments."""
         u = self._neighbours(v, batch.target_index)
         fill = self._from_queue(self.K)
         logits = self.target_prototypes(torch.cat([v, u, fill]))
@@ -142,34 +140,34 @@ class UniOT(Method):
         return (F.cross_entropy(logits_v, q_v) + local) / 2  # L_PCD = (L_global + L_local) / 2
 
     def _neighbours(self, v: Tensor, index: Tensor) -> Tensor:
-        """The nearest of queue and batch; other views of images in the batch do not count."""
+        """Nearest neighbours in queue and batch; queue entries of batch images are excluded."""
         candidates = torch.cat([self.queue, v])
-        seen = torch.isin(self.queue_index, index).expand(len(v), -1)
+        in_batch = torch.isin(self.queue_index, index).expand(len(v), -1)
         self_pair = torch.eye(len(v), dtype=torch.bool, device=v.device)
-        cosines = (v @ candidates.T).masked_fill(torch.cat([seen, self_pair], 1), -torch.inf)
+        cosines = (v @ candidates.T).masked_fill(torch.cat([in_batch, self_pair], 1), -torch.inf)
         return candidates[cosines.argmax(1)]
 
     def _from_queue(self, n: int) -> Tensor:
         return self.queue[torch.randint(len(self.queue), (n,))]
 
     def _ccd(self, v: Tensor) -> Tensor:
-        """Common class detection: cross-entropy on what transport finds to be a shared class."""
+        """Common class detection: cross-entropy with the transport plan's confident labels."""
         features = torch.cat([v.detach(), self._from_queue(len(self.queue))])
         plan = self._plan(features, torch.rand(len(features)), stop=1e-4)
-        self._news = v.detach(), plan.sum(0)
-        label, _, kept = (verdict[: len(v)] for verdict in pseudo_labels(plan))
+        self._pending = v.detach(), plan.sum(0)
+        label, _, kept = (rows[: len(v)] for rows in pseudo_labels(plan))
         if not kept.any():
             return 0 * v.sum()
         return F.cross_entropy(self.source_prototypes(v[kept]), label[kept])
 
     def _plan(self, features: Tensor, draws: Tensor, stop: float) -> Tensor:
-        """Q̄ over the given rows and those the adaptive filling adds behind them."""
+        """Q̄ over the given rows, followed by those of the adaptive filling."""
         w = self.source_prototypes.weight.detach()
         fill = adaptive_filling(features, w, self.beta, self.config.gamma, draws, stop)
         return normalised_plan(torch.cat([features @ w.T, fill]), self.beta, stop)
 
     def after_step(self, batch: Batch) -> None:
-        v, masses = self._news
+        v, masses = self._pending
         self.beta.lerp_(masses, 1 - self.config.mu)  # β ← μ β + (1 − μ) · column masses
         first = batch.step % self.slots * self.sizes.batch
         self.queue[first : first + len(v)] = v
@@ -178,7 +176,7 @@ class UniOT(Method):
         self.target_prototypes.scale_rows()
 
     def predict(self, images: Tensor) -> Outputs:
-        """v, and a provisional score, the largest cosine short of γ: `judge` sees the whole set."""
+        """Score provisionally by γ − largest cosine; `postprocess` decides on the whole set."""
         v = self._embed(images)
         logits = self.source_prototypes(v)
         return Outputs(logits.softmax(1), self.config.gamma - self.config.tau * logits.amax(1), v)

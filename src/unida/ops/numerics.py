@@ -1,4 +1,4 @@
-"""What several losses share: a number, and the least precision they compute in."""
+"""Numerical constants and casts that several losses share."""
 
 import torch
 from torch import Tensor
@@ -8,5 +8,5 @@ EPS = 1e-8
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """Half precision is widened: 1 − 1e−6 is 1 there."""
+    """Widen half precision to float32, where 1 − 1e−6 differs from 1."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x

@@ -1,7 +1,7 @@
-"""Random walks between two domains: anchors, round trips and the contrast of subgraphs (GATE).
+"""Random walks between two domains, anchors and their subgraphs (GATE, CVPR 2022).
 
-Rows are unit vectors. A step of the walk goes from a domain to the other one, the likelier the more
-similar; T_st (S, T) goes from source to target and T_ts (T, S) back.
+Rows are unit vectors. A step of the walk leads to the other domain, with a probability that grows
+with similarity; T_st (S, T) leads from source to target and T_ts (T, S) back.
 """
 
 import torch
@@ -9,28 +9,32 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def transition(here: Tensor, there: Tensor, tau: float = 0.1) -> Tensor:
-    """T_ij = e^{s_ij/τ} / Σ_l e^{s_il/τ}: one step from row i here to row j there.
+def transition_matrix(start: Tensor, end: Tensor, tau: float = 0.1) -> Tensor:
+    """Compute the probabilities of one step: T_ij = e^{s_ij/τ} / Σ_l e^{s_il/τ}.
 
     Args:
-        here: (S, D), unit rows.
-        there: (T, D), unit rows.
+        start: (S, D), unit rows.
+        end: (T, D), unit rows.
         tau: temperature τ.
 
     Returns:
-        (S, T), each row adds up to 1.
+        (S, T); each row sums to 1.
+
+    Example:
+        >>> transition_matrix(torch.eye(2), torch.eye(2), tau=1.0)[0]
+        tensor([0.7311, 0.2689])
     """
-    return (here @ there.T / tau).softmax(1)
+    return (start @ end.T / tau).softmax(1)
 
 
-def walk(forth: Tensor, back: Tensor, r: int = 1) -> Tensor:
-    """(T_st T_ts)^r T_st: forth after r round trips. (S, T), (T, S) → (S, T)."""
-    there_and_back: Tensor = torch.linalg.matrix_power(forth @ back, r)
-    return there_and_back @ forth
+def random_walk(forth: Tensor, back: Tensor, r: int = 1) -> Tensor:
+    """Compute (T_st T_ts)^r T_st, a step after r round trips. (S, T), (T, S) → (S, T)."""
+    round_trips: Tensor = torch.linalg.matrix_power(forth @ back, r)
+    return round_trips @ forth
 
 
 def anchor_pairs(forth: Tensor, back: Tensor, r: int = 1) -> tuple[Tensor, Tensor]:
-    """The pairs (i, j) where a walk from i most likely ends at j, and one from j at i.
+    """Find the pairs (i, j) whose walks most likely end at each other.
 
     Args:
         forth: T_st, (S, T).
@@ -38,52 +42,33 @@ def anchor_pairs(forth: Tensor, back: Tensor, r: int = 1) -> tuple[Tensor, Tenso
         r: round trips before the last step; 0 gives mutual nearest neighbours.
 
     Returns:
-        The numbers i and j, (A,) each; A may be 0.
+        The indices i and j, (A,) each; A may be 0.
     """
-    end_of_source, end_of_target = walk(forth, back, r).argmax(1), walk(back, forth, r).argmax(1)
+    end_of_source = random_walk(forth, back, r).argmax(1)
+    end_of_target = random_walk(back, forth, r).argmax(1)
     i = torch.arange(len(forth), device=forth.device)
     mutual = end_of_target[end_of_source] == i
     return i[mutual], end_of_source[mutual]
 
 
-def round_trip(forth: Tensor, back: Tensor) -> Tensor:
-    """diag(T_st T_ts): how likely two steps lead back to where they began. → (S,)."""
+def return_probability(forth: Tensor, back: Tensor) -> Tensor:
+    """Compute diag(T_st T_ts), the probability that two steps lead back to the start. → (S,)."""
     return (forth * back.T).sum(1)
 
 
-def subgraphs(z: Tensor, centres: Tensor, n: int = 4) -> Tensor:
-    """Normalised means over a centre and its n nearest of the same domain.
+def subgraph_means(z: Tensor, anchors: Tensor, n: int = 4) -> Tensor:
+    """Average each anchor with its n nearest rows of the same domain, at unit length.
 
     Args:
         z: (B, D), unit rows of one domain.
-        centres: (A,), rows that are anchors.
-        n: neighbours, as many as there are at the most.
+        anchors: (A,), indices of rows.
+        n: neighbours; at most B − 1 are used.
 
     Returns:
         (A, D), unit rows.
     """
-    similarity = z.detach()[centres] @ z.detach().T
-    similarity = similarity.scatter(1, centres[:, None], -torch.inf)
-    near = similarity.topk(min(n, len(z) - 1), dim=1).indices
-    members = torch.cat([centres[:, None], near], 1)
-    return F.normalize(z[members].mean(1))
-
-
-def subgraph_contrast(source: Tensor, target: Tensor, tau: float = 0.1) -> Tensor:
-    """Symmetric InfoNCE: subgraph a of the source belongs to subgraph a of the target.
-
-    −½ mean_a [ln softmax_b(g_a·h_b/τ)_a + ln softmax_b(h_a·g_b/τ)_a]
-
-    Args:
-        source: g, (A, D), unit rows.
-        target: h, (A, D), unit rows in the same order.
-        tau: temperature τ.
-
-    Returns:
-        A scalar; 0 without anchors, and with one, which has nothing to be told from.
-    """
-    if len(source) == 0:
-        return source.sum() + target.sum()  # a zero with a graph
-    similarity = source @ target.T / tau
-    pairs = torch.arange(len(source), device=source.device)
-    return (F.cross_entropy(similarity, pairs) + F.cross_entropy(similarity.T, pairs)) / 2
+    similarity = z.detach()[anchors] @ z.detach().T
+    similarity = similarity.scatter(1, anchors[:, None], -torch.inf)
+    nearest = similarity.topk(min(n, len(z) - 1), dim=1).indices
+    subgraph = torch.cat([anchors[:, None], nearest], 1)
+    return F.normalize(z[subgraph].mean(1))

@@ -1,73 +1,66 @@
-"""What CMU (ECCV 2020) reads from an ensemble: certainty of an image, weights of the classes."""
+"""Uncertainty of predictions: normalised entropy, energy, and evidence of a Dirichlet.
 
+Shapes: B samples, K classes.
+"""
+
+import math
 from typing import Literal
 
-import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from unida.losses.uan import normalised_entropy
+Evidence = Literal["softplus", "exp", "relu"]
 
-Confidence = Literal["max", "margin"]
+EPS = 1e-10
+"""Inside the logarithm of an entropy, as in the released code of UAN and CMU."""
+
+_EXP_LIMIT = 10.0  # exp overflows; e^10 is evidence enough
 
 
-def certainty(probs: Tensor, confidence: Confidence = "max") -> Tensor:
-    """Confidence c, 1 − inconsistency s and 1 − entropy e of an ensemble, one column each.
+def normalised_entropy(probs: Tensor, eps: float = EPS) -> Tensor:
+    """Compute H(p) / ln K, from 0 (certain) to 1 (uniform). (…, K) → (…), K ≥ 2.
 
-    c = 1/m Σ_i max_k ŷ_ik;  s = 1/K Σ_k std_i ŷ_ik (unbiased);  e = 1/m Σ_i H(ŷ_i)/ln K
+    Example:
+        >>> import torch
+        >>> normalised_entropy(torch.tensor([0.5, 0.5]))
+        tensor(1.)
+    """
+    return -(probs * (probs + eps).log()).sum(-1) / math.log(probs.shape[-1])
 
-    With `margin`, c is the mean gap between the two largest ŷ_ik, and s is left out (TLlib).
-    The mean of the columns is the weight w^t of an image.
+
+def energy(logits: Tensor) -> Tensor:
+    """Compute E = −ln Σ_k e^{ℓ_k}, low for confident samples. (B, K) → (B,)."""
+    return -logits.logsumexp(1)
+
+
+def dirichlet(logits: Tensor, evidence: Evidence = "softplus") -> Tensor:
+    """Compute the concentration α = e(ℓ) + 1 of a Dirichlet from evidence e ≥ 0.
+
+    Its strength is S = Σ α, the expected probabilities are α / S.
 
     Args:
-        probs: (m, N, K), softmax outputs of m ≥ 2 heads, K ≥ 2.
-        confidence: form of c.
+        logits: ℓ, (B, K).
+        evidence: e is `softplus`; `exp` of ℓ clamped to ±10; or `relu`, which has no gradient for
+            a sample whose logits are all negative.
 
     Returns:
-        (N, 3), or (N, 2) for `margin`.
+        (B, K), each 1 or more.
     """
-    calm = 1 - normalised_entropy(probs).mean(0)
-    if confidence == "margin":
-        first, second = probs.topk(2, dim=2).values.unbind(2)
-        return torch.stack([(first - second).mean(0), calm], 1)
-    if confidence == "max":
-        agreement = 1 - probs.std(0).mean(1)
-        return torch.stack([probs.amax(2).mean(0), agreement, calm], 1)
-    raise ValueError(f"confidence is {confidence!r}; allowed: max, margin")
+    if evidence == "softplus":
+        return F.softplus(logits) + 1
+    if evidence == "exp":
+        return logits.clamp(-_EXP_LIMIT, _EXP_LIMIT).exp() + 1
+    if evidence == "relu":
+        return F.relu(logits) + 1
+    raise ValueError(f"evidence is {evidence!r}; allowed: softplus, exp, relu")
 
 
-def transferability(certainty: Tensor, least: Tensor, largest: Tensor) -> Tensor:
-    """Mean of the columns, each scaled so that `least` → 0 and `largest` → 1.
+def dirichlet_uncertainty(alpha: Tensor) -> Tensor:
+    """Compute u = K / S in (0, 1], which is 1 without evidence. (B, K) → (B,).
 
-    Not clipped: an image outside that range keeps its rank. A column without range tells nothing
-    and counts one half; the released code divides by zero there.
-
-    Args:
-        certainty: (N, C).
-        least: (C,), column minima over a data set.
-        largest: (C,), column maxima.
-
-    Returns:
-        (N,).
+    Example:
+        >>> import torch
+        >>> dirichlet_uncertainty(torch.tensor([[1.0, 1.0], [3.0, 1.0]]))
+        tensor([1.0000, 0.5000])
     """
-    flat = largest - least < 1e-6
-    start, span = least - 0.5 * flat, torch.where(flat, 1.0, largest - least)
-    return ((certainty - start) / span).mean(1)
-
-
-def class_weights(probs: Tensor, known: Tensor) -> Tensor:
-    """V: mean prediction over the target images taken for known, scaled to [0, 1] over classes.
-
-    All ones where no image is taken for known or the mean prediction is uniform: then there is no
-    ground to prefer a class, and the released code divides by zero.
-
-    Args:
-        probs: (N, K), predictions of the main head.
-        known: (N,), bool.
-
-    Returns:
-        (K,).
-    """
-    mean = probs[known].sum(0) / known.sum().clamp_min(1)
-    least, largest = mean.aminmax()
-    flat = largest - least < 1e-6
-    return torch.where(flat, 1.0, (mean - least) / (largest - least + flat))
+    return alpha.shape[1] / alpha.sum(1)

@@ -27,6 +27,7 @@ from unida.utils import distributed
 from unida.utils.chunking import RowBuffer
 from unida.utils.devices import pick_dtype, send
 from unida.utils.rng import derive_seed, generator, seed_device
+from unida.utils.schedule import inverse_decay
 
 Report = Callable[[int, dict[str, Any] | None], None]
 """Called after every step with the number of steps done and, at a log point, the log line."""
@@ -85,7 +86,7 @@ def train(
         if checkpoint or done % config.output.log_every == 0:
             line = {
                 "step": done,
-                "lr": inverse_decay(config.optim.lr, step, config.optim.steps),
+                "lr": config.optim.lr * inverse_decay(step / config.optim.steps),
             } | tally.line()
             run.append_metrics(line)
         if checkpoint:
@@ -98,11 +99,6 @@ def train(
     if method.refresh_every:
         _refresh(method, look, config.optim.steps)
     _settle(method, look)
-
-
-def inverse_decay(lr: float, step: int, steps: int) -> float:
-    """lr · (1 + 10 t/T)^(−0.75), constant from T on."""
-    return float(lr * (1 + 10 * min(1.0, step / steps)) ** -0.75)
 
 
 class Batches:
@@ -317,7 +313,7 @@ def _place_lr(optimizer: torch.optim.Optimizer, device: torch.device | None) -> 
 
 def _set_lr(optimizer: torch.optim.Optimizer, config: RunConfig, step: int) -> None:
     for group in optimizer.param_groups:
-        lr = group["factor"] * inverse_decay(config.optim.lr, step, config.optim.steps)
+        lr = group["factor"] * (config.optim.lr * inverse_decay(step / config.optim.steps))
         group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
 
 

@@ -9,9 +9,8 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from tests.losses.islands import draws, islands
-from unida.losses import kmeans
-from unida.ops import clustering
-from unida.ops.clustering import nearest, spread_out
+from unida.ops import kmeans as module
+from unida.ops.kmeans import kmeans, kmeans_plus_plus, nearest_centre
 
 
 def scattered(n: int, width: int, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -92,19 +91,19 @@ def test_it_says_the_same_twice() -> None:
 @pytest.mark.parametrize("restarts", [1, 4])
 def test_starts_are_rows_that_differ(restarts: int) -> None:
     rows = scattered(50, 4)
-    starts = spread_out(rows, 12, restarts, draws())
+    starts = kmeans_plus_plus(rows, 12, restarts, draws())
     assert starts.shape == (restarts, 12, 4)
     for start in starts:
         assert len({tuple(row) for row in start.tolist()}) == 12
-        assert nearest(start, rows)[0].max() < 1e-12
+        assert nearest_centre(start, rows)[0].max() < 1e-12
     assert len({tuple(start[0].tolist()) for start in starts}) == restarts
 
 
 def test_nearest_is_nearest_in_parts_too(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, centres = scattered(300, 4), 2 * scattered(6, 4)
     table = torch.cdist(rows, centres).square()
-    monkeypatch.setattr("unida.ops.chunked.MOST", 50)  # eight rows at a time
-    away, ids = nearest(rows, centres)
+    monkeypatch.setattr("unida.ops.chunked.MAX_ENTRIES", 50)  # eight rows at a time
+    away, ids = nearest_centre(rows, centres)
     assert ids.equal(table.argmin(1))
     torch.testing.assert_close(away, table.amin(1))
 
@@ -112,7 +111,7 @@ def test_nearest_is_nearest_in_parts_too(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_in_parts_it_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, _ = islands([40, 30, 20])
     plain = kmeans(rows, 4)
-    monkeypatch.setattr("unida.ops.chunked.MOST", 50)
+    monkeypatch.setattr("unida.ops.chunked.MAX_ENTRIES", 50)
     centres, ids = kmeans(rows, 4)
     assert ids.equal(plain[1])
     torch.testing.assert_close(centres, plain[0])
@@ -122,13 +121,13 @@ def test_in_parts_it_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 def moved_by(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
     """The rows that move the centres, of every call."""
     seen: list[Tensor] = []
-    original = clustering._moved
+    original = module._lloyd
 
     def moved(rows: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
         seen.append(rows)
         return original(rows, centres)
 
-    monkeypatch.setattr("unida.ops.clustering._moved", moved)
+    monkeypatch.setattr("unida.ops.kmeans._lloyd", moved)
     return seen
 
 
@@ -136,7 +135,7 @@ def moved_by(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
 def test_of_many_rows_a_seeded_part_moves_the_centres_and_all_are_assigned(
     monkeypatch: pytest.MonkeyPatch, moved_by: list[Tensor], start: int | str
 ) -> None:
-    monkeypatch.setattr("unida.ops.clustering.MANY_ROWS", 150)
+    monkeypatch.setattr("unida.ops.kmeans.MAX_ROWS", 150)
     rows, truth = islands([100, 200, 50])
     given = torch.eye(8, dtype=torch.float64)[:3] if start == "centres" else 3
     centres, ids = kmeans(rows, given, 1)
@@ -154,7 +153,7 @@ def test_of_many_rows_a_seeded_part_moves_the_centres_and_all_are_assigned(
 def test_many_centres_get_forty_rows_each(
     monkeypatch: pytest.MonkeyPatch, moved_by: list[Tensor]
 ) -> None:
-    monkeypatch.setattr("unida.ops.clustering.MANY_ROWS", 10)
+    monkeypatch.setattr("unida.ops.kmeans.MAX_ROWS", 10)
     kmeans(islands([200, 200])[0], 4, 2)
     assert [len(rows) for rows in moved_by] == [160, 160]
 

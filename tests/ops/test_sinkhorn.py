@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.losses.examples import few
-from unida.losses import (
+from unida.ops.sinkhorn import (
     adaptive_filling,
     normalised_plan,
     pseudo_labels,
     sinkhorn,
-    unbalanced_transport,
+    unbalanced_sinkhorn,
 )
 
 SCORES = [[0.9, 0.1], [0.8, 0.3], [0.2, 0.7], [0.1, 0.4]]
@@ -92,7 +92,7 @@ def test_sinkhorn_of_the_check_case() -> None:
 
 
 def test_unbalanced_transport_of_the_check_case() -> None:
-    plan = unbalanced_transport(tensor(SIMILARITY), tensor([0.5, 0.5]), stop=1e-6)
+    plan = unbalanced_sinkhorn(tensor(SIMILARITY), tensor([0.5, 0.5]), stop=1e-6)
     assert plan.sum().item() == pytest.approx(1.897549, abs=5e-7)
     q = normalised_plan(tensor(SIMILARITY), tensor([0.5, 0.5]), stop=1e-6)
     torch.testing.assert_close(q, plan / plan.sum())
@@ -137,13 +137,13 @@ def test_unbalanced_transport_is_the_scaling_with_an_exponent(n: int, k: int, ro
     for seed in range(3):
         similarity, beta = draw(seed, n, k), torch.softmax(draw(seed + 10, 1, k)[0], 0)
         slow = slow_unbalanced(similarity.tolist(), beta.tolist(), rounds)
-        found = unbalanced_transport(similarity, beta, stop=0.0, rounds=rounds)
+        found = unbalanced_sinkhorn(similarity, beta, stop=0.0, rounds=rounds)
         torch.testing.assert_close(found, tensor(slow), rtol=1e-9, atol=0)
 
 
 def test_the_plan_is_where_the_objective_is_least() -> None:
     similarity, beta = draw(0, 4, 3), tensor([0.5, 0.3, 0.2])
-    plan = unbalanced_transport(similarity, beta, reg=0.2, stop=0.0, rounds=2000).requires_grad_()
+    plan = unbalanced_sinkhorn(similarity, beta, reg=0.2, stop=0.0, rounds=2000).requires_grad_()
     rows, columns = plan.sum(1), plan.sum(0)
     entropy = (plan * (plan.log() - 1)).sum()  # against ones: what METHODS.md fixes
 
@@ -158,9 +158,9 @@ def test_the_plan_is_where_the_objective_is_least() -> None:
 
 def test_the_stop_is_at_the_first_small_change() -> None:
     similarity, beta = tensor(SIMILARITY), uniform(2)
-    loose = unbalanced_transport(similarity, beta, stop=1e-4)
+    loose = unbalanced_sinkhorn(similarity, beta, stop=1e-4)
     assert loose.sum().item() == pytest.approx(1.897371, abs=5e-5)  # POT ends after 222 rounds
-    assert torch.equal(loose, unbalanced_transport(similarity, beta, stop=0, rounds=230))
+    assert torch.equal(loose, unbalanced_sinkhorn(similarity, beta, stop=0, rounds=230))
 
 
 @few
@@ -220,7 +220,7 @@ def test_a_class_that_wants_no_mass_gets_none() -> None:
 
 def test_a_kernel_beyond_float64_is_refused() -> None:
     with pytest.raises(ValueError, match=r"reg is 0\.001; 0\.005 or more"):
-        unbalanced_transport(draw(0, 2, 2), uniform(2), reg=0.001)
+        unbalanced_sinkhorn(draw(0, 2, 2), uniform(2), reg=0.001)
 
 
 def test_a_row_with_just_its_share_is_not_confident() -> None:
@@ -281,7 +281,7 @@ def test_draws_up_to_one_pick_existing_rows() -> None:
 def test_made_up_rows_in_parts_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     features, prototypes, draws = unit(0, 40, 6), unit(1, 5, 6), torch.rand(40)
     plain = adaptive_filling(features, prototypes, uniform(5), -0.9, draws)
-    monkeypatch.setattr("unida.ops.chunked.MOST", 20)  # three rows at a time
+    monkeypatch.setattr("unida.ops.chunked.MAX_ENTRIES", 20)  # three rows at a time
     assert len(plain) == 40
     torch.testing.assert_close(
         adaptive_filling(features, prototypes, uniform(5), -0.9, draws), plain
@@ -292,6 +292,6 @@ def test_what_is_worked_on_in_place_is_a_copy() -> None:
     similarity, beta = draw(0, 9, 4), uniform(4)
     before = similarity.clone(), beta.clone()
     sinkhorn(similarity)
-    unbalanced_transport(similarity, beta)
+    unbalanced_sinkhorn(similarity, beta)
     assert similarity.equal(before[0])
     assert beta.equal(before[1])

@@ -1,9 +1,8 @@
 """Optimal transport between target images and prototypes (UniOT, NeurIPS 2022).
 
-Letters in shapes: n images, k prototypes, D features, m rows added by the filling. Everything is
-computed in float64, since e^(cos / 0.01) does not fit float32, and returned as it came. Nothing
-here carries a gradient: plans are targets. A plan is as long as the set that is judged, so the one
-table of it is worked on in place.
+Letters in shapes: n images, k prototypes, D features, m rows added by the filling. Plans are
+computed in float64, since e^(cos / 0.01) overflows float32, and returned in the input's type. They
+are targets and carry no gradient. A plan has a row per image, so its table is updated in place.
 """
 
 import torch
@@ -14,11 +13,11 @@ from unida.ops.chunked import column_chunks
 
 EPSILON = 0.05  # entropy weight of the balanced problem
 REG, KAPPA = 0.01, 0.5  # entropy weight and marginal penalty of the unbalanced one
-_CHECK_EVERY = 10  # rounds; to look at the change costs as much as a round
+_CHECK_EVERY = 10  # rounds; measuring the change costs as much as a round
 
 
 def _float64(x: Tensor) -> Tensor:
-    """A copy."""
+    """Copy to float64."""
     x = x.detach()
     host = x.cpu() if x.device.type == "mps" else x  # MPS has no float64
     return host.to(torch.float64, copy=True)
@@ -26,18 +25,22 @@ def _float64(x: Tensor) -> Tensor:
 
 @torch.no_grad()
 def sinkhorn(scores: Tensor, epsilon: float = EPSILON, rounds: int = 3) -> Tensor:
-    """Balanced assignment of images to prototypes, after a few rounds of scaling.
+    """Assign images to prototypes with balanced masses, by a few rounds of scaling.
 
-    From exp(scores/ε), every round gives each prototype the same mass (1/k), then each image the
-    same (1/n). The constants cancel, so a round is a softmax over images and one over prototypes.
+    Starting from exp(scores/ε), a round scales every prototype to mass 1/k, then every image to
+    mass 1/n. The constants cancel, so a round is a softmax over images and one over prototypes.
 
     Args:
         scores: (n, k), similarities.
         epsilon: ε.
-        rounds: how often both sides are scaled.
+        rounds: scalings of both sides.
 
     Returns:
         (n, k), soft targets: n times the plan, so each row sums to 1.
+
+    Example:
+        >>> sinkhorn(torch.tensor([[1.0, 0.0], [0.0, 1.0]])).round(decimals=3).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
     """
     log_q = _float64(scores) / epsilon
     for _ in range(rounds):
@@ -46,7 +49,7 @@ def sinkhorn(scores: Tensor, epsilon: float = EPSILON, rounds: int = 3) -> Tenso
 
 
 @torch.no_grad()
-def unbalanced_transport(
+def unbalanced_sinkhorn(
     similarity: Tensor,
     beta: Tensor,
     reg: float = REG,
@@ -54,22 +57,22 @@ def unbalanced_transport(
     stop: float = 1e-4,
     rounds: int = 1000,
 ) -> Tensor:
-    """The plan of entropic unbalanced transport at cost −similarity, rows weighing 1/n each.
+    """Solve entropic unbalanced transport at cost −similarity, with row masses 1/n.
 
     min_P ⟨P, −S⟩ + reg Σ P(ln P − 1) + κ KL(P1 ‖ 1/n) + κ KL(Pᵀ1 ‖ β)
 
     by P = diag(u) e^(S/reg) diag(v), u = ((1/n) / Kv)^f, v = (β / Kᵀu)^f, f = κ/(κ + reg). The
-    entropy is relative to a matrix of ones, as in POT up to 0.9.4; later versions refer to the
-    product of the marginals unless told otherwise, which is another plan.
+    entropy is relative to a matrix of ones, as in POT up to 0.9.4; later versions default to the
+    product of the marginals, which gives another plan.
 
     Args:
         similarity: (n, k), S; cosines, so that e^(S/reg) fits float64.
-        beta: (k,), mass wished for each prototype.
+        beta: (k,), target mass of each prototype.
         reg: weight of the entropy.
         kappa: κ, weight of the two marginals.
-        stop: end when u and v change by less in a round, as a share of their largest entry (or of
-            1, if that is more).
-        rounds: the most rounds.
+        stop: stop when u and v change by less in a round, relative to the larger of 1 and their
+            largest entry.
+        rounds: maximum number of rounds.
 
     Returns:
         (n, k), the plan; its mass is not 1.
@@ -80,11 +83,11 @@ def unbalanced_transport(
     n, k = kernel.shape
     power = kappa / (kappa + reg)
     u, v = kernel.new_full((n,), 1 / n), kernel.new_full((k,), 1 / k)
-    for done in range(1, rounds + 1):
+    for step in range(1, rounds + 1):
         old_u, old_v = u, v
         u = (1 / n / (kernel @ v)) ** power
         v = (beta / (u @ kernel)) ** power
-        if done % _CHECK_EVERY == 0 and (_change(u, old_u) + _change(v, old_v)) / 2 < stop:
+        if step % _CHECK_EVERY == 0 and (_change(u, old_u) + _change(v, old_v)) / 2 < stop:
             break
     return kernel.mul_(u[:, None]).mul_(v).to(similarity)
 
@@ -96,29 +99,28 @@ def _change(new: Tensor, old: Tensor) -> Tensor:
 
 @torch.no_grad()
 def normalised_plan(similarity: Tensor, beta: Tensor, stop: float = 1e-4) -> Tensor:
-    """Q̄: the unbalanced plan, scaled to a mass of 1; shapes as in `unbalanced_transport`."""
-    plan = unbalanced_transport(similarity, beta, stop=stop)
+    """Compute Q̄, the unbalanced plan scaled to mass 1; shapes as in `unbalanced_sinkhorn`."""
+    plan = unbalanced_sinkhorn(similarity, beta, stop=stop)
     return plan.div_(plan.sum())
 
 
 def pseudo_labels(plan: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What a plan of mass 1 says of every row.
+    """Read pseudo labels off a plan of mass 1.
 
-    A row is confident if its largest entry exceeds 1/n, what a row would have on average. A class
-    is taken to be in the target if its column holds 1/k at least.
+    A row is confident if its largest entry exceeds the average row mass, 1/n. A class is present in
+    the target if its column holds at least 1/k.
 
     Args:
         plan: (n, k), Q̄.
 
     Returns:
-        Label, whether the row is confident, and whether moreover its class is in the target; (n,)
-        each.
+        Label, whether the row is confident, and whether its class is present as well; (n,) each.
     """
     n, k = plan.shape
     weight, label = plan.max(1)
     confident = weight > 1 / n
-    in_target = plan.sum(0) >= 1 / k
-    return label, confident, confident & in_target[label]
+    present = plan.sum(0) >= 1 / k
+    return label, confident, confident & present[label]
 
 
 @torch.no_grad()
@@ -130,23 +132,23 @@ def adaptive_filling(
     draws: Tensor,
     stop: float = 1e-4,
 ) -> Tensor:
-    """Rows that even out how many images look known and how many unknown.
+    """Add rows that balance the number of likely known and likely unknown images.
 
-    An image looks known if its largest similarity exceeds γ. If at most half do, copies of images
-    that a first transport is confident of are added; otherwise made-up unknowns, half-way between
-    an image and its farthest prototype.
+    An image is likely known if its largest similarity exceeds γ. If at most half are, copies of
+    rows that a first transport is confident of are added; otherwise synthetic unknowns, half-way
+    between an image and its farthest prototype.
 
     Args:
         features: (n, D), of unit length.
         prototypes: (k, D), of unit length.
-        beta: (k,), as in `unbalanced_transport`.
+        beta: (k,), as in `unbalanced_sinkhorn`.
         gamma: γ.
-        draws: (n,), uniform numbers in [0, 1) that pick the rows to add; may stay on the host.
-        stop: as in `unbalanced_transport`.
+        draws: (n,), uniform in [0, 1); they pick the rows to add and may be on the CPU.
+        stop: as in `unbalanced_sinkhorn`.
 
     Returns:
-        (m, k), similarities of the added rows; m = |n known − n unknown|, or 0 where there is no
-        confident image to copy.
+        (m, k), similarities of the added rows; m = |n known − n unknown|, or 0 if there is no
+        confident row to copy.
     """
     similarity = features @ prototypes.T
     n_known = int((similarity.amax(1) > gamma).sum())
@@ -159,11 +161,11 @@ def adaptive_filling(
         copies = similarity[pseudo_labels(plan)[2]]
         return copies[_pick(draws, len(copies))] if len(copies) else copies
     picked, farthest = _pick(draws, len(features)), similarity.argmin(1)
-    made_up = (
-        F.normalize((features[some] + prototypes[farthest[some]]) / 2)
-        for some in (picked[part] for part in column_chunks(len(picked), features.shape[1]))
+    synthetic = (
+        F.normalize((features[index] + prototypes[farthest[index]]) / 2)
+        for index in (picked[part] for part in column_chunks(len(picked), features.shape[1]))
     )
-    return torch.cat([rows @ prototypes.T for rows in made_up])
+    return torch.cat([rows @ prototypes.T for rows in synthetic])
 
 
 def _pick(draws: Tensor, n: int) -> Tensor:

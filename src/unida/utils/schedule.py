@@ -1,0 +1,42 @@
+"""Schedules: learning rate and loss weights as functions of training progress.
+
+Both the training loop and methods use them (GLC restarts the schedule within a run), so they live
+below both. A learning-rate schedule is added here alone, in `SCHEDULES`.
+"""
+
+import math
+from collections.abc import Callable
+
+
+def inverse_decay(progress: float) -> float:
+    """Compute (1 + 10 t/T)^(−0.75), constant from T on.
+
+    Args:
+        progress: t/T, the share of the run that is done.
+
+    Returns:
+        The factor of the initial learning rate.
+
+    Reference:
+        Ganin and Lempitsky, "Unsupervised Domain Adaptation by Backpropagation", ICML 2015;
+        METHODS.md §1.2.
+
+    Example:
+        >>> round(0.01 * inverse_decay(0.5), 11)
+        0.0026084743
+    """
+    return float((1 + 10 * min(1.0, progress)) ** -0.75)
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {"inverse_decay": inverse_decay}
+"""Learning-rate schedules by name: progress → factor of the initial learning rate."""
+
+
+def exponential_rampup(step: int, horizon: float, gamma: float = 3.0) -> float:
+    """Compute w(t) = exp(−γ (T − t) / T), which rises from e^−γ to 1 at the horizon T.
+
+    Example:
+        >>> exponential_rampup(5000, 5000)
+        1.0
+    """
+    return math.exp(-gamma * (horizon - step) / horizon)
