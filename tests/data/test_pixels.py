@@ -360,7 +360,7 @@ class TestCacheFolder:
         used = write_folder(tmp_path / "used", 3, first=2)
         for folder in (old, used):
             load(folder, "disk", place)
-        strangers = {place / "notes.npy", place / "sub"}
+        foreign = {place / "notes.npy", place / "sub"}
         (place / "notes.npy").touch()
         (place / "sub").mkdir()
         part = place / f"{'a' * 32}.u8.1f.part"  # of a run that was killed
@@ -373,11 +373,11 @@ class TestCacheFolder:
         left = set(place.iterdir())
         assert part in kept
         assert part not in left
-        assert strangers < left
+        assert foreign < left
         assert sorted(file.stat().st_size for file in left if file.suffix == ".u8") == [
             n * 3 * SIZE**2 for n in (3, 4)
         ]
-        assert len(left - strangers) == 6
+        assert len(left - foreign) == 6
 
 
 class TestDiskCache:

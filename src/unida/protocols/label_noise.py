@@ -1,4 +1,4 @@
-"""Wrong labels on purpose: how well does a method bear them?"""
+"""Symmetric label noise, for benchmarks of robustness."""
 
 import numpy as np
 
@@ -8,11 +8,11 @@ from unida.utils.rng import derive_seed
 
 
 def flip_labels(labels: IntArray, n_classes: int, share: float, seed: int) -> IntArray:
-    """Symmetric label noise: exactly round(share · N) labels become another class.
+    """Change exactly round(share · N) labels to another class.
 
-    Each changed label is drawn evenly from the other classes. With one seed a larger share changes
-    the labels of a smaller one in the same way and then some more, so a curve over shares compares
-    like with like.
+    Each new label is drawn uniformly from the other classes. With one seed a larger share changes
+    the labels of a smaller one in the same way and some more, so that a curve over shares is a
+    paired comparison.
 
     Args:
         labels: classes from 0 to `n_classes` − 1, (N,).
@@ -21,7 +21,7 @@ def flip_labels(labels: IntArray, n_classes: int, share: float, seed: int) -> In
         seed: of the draws.
 
     Returns:
-        The labels with noise; the given ones stay as they are.
+        The labels with noise; the input is not changed.
     """
     require(0 <= share <= 1, "label_noise", share, "from 0 to 1")
     n_flips = round(share * len(labels))

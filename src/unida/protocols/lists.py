@@ -1,4 +1,4 @@
-"""The image lists that other projects publish, read for a folder of one's own.
+"""Readers of the image lists that other projects publish, for a local copy of the images.
 
 All of them have a line `path number` an image and differ in what the path begins with:
 
@@ -8,8 +8,8 @@ All of them have a line `path number` an image and differ in what the path begin
     DCC           RealWorld/Webcam/00007.jpg 64
     GLC           back_pack/frame_0001.jpg 0     in Amazon/image_unida_list.txt
 
-So a path is read from its end: the file, the folder of its class, and before it folders of which
-the nearest are looked for. The number differs from project to project; the class is the folder.
+So a path is read from its end: the file, the folder of its class, and before it folders, of which
+the longest end that exists is used. The number differs between projects; the class is the folder.
 """
 
 import functools
@@ -27,7 +27,7 @@ from unida.protocols.names import key_of
 from unida.protocols.sets import folder_names
 
 EXAMPLES = 5
-"""Lines that decide where the images are."""
+"""Lines from which the folder of the images is decided."""
 
 Prefix = tuple[str, ...]
 
@@ -37,11 +37,11 @@ class Line:
     """One image of a list.
 
     Attributes:
-        listed: the path as it stands there.
+        listed: the path as listed.
         prefix: folders before the one of the class.
         label: folder of the class.
         file: name of the file.
-        number: the project's own for the class.
+        number: that of the class in this project.
     """
 
     listed: str
@@ -52,20 +52,20 @@ class Line:
 
 
 def read_list(path: str | Path, root: str | Path, domain: str | None = None) -> Samples:
-    """Reads the images a list names, wherever below `root` they are.
+    """Read the images that a list names, wherever below `root` they are.
 
     Args:
         path: the list.
         root: folder of the data set, or of the one domain.
-        domain: folder below `root` to look in where the list names none (GLC's lists); by default
-            the list's own folder, then the list itself, give the name.
+        domain: folder below `root` for lists that name none (GLC's); by default the name of the
+            list's own folder, then that of the list.
 
     Returns:
         Samples with the names of the class folders, as listed, in the order of the list.
     """
     path, root = Path(path), Path(root)
     lines = _lines(path)
-    _refuse_disagreement(path, lines)
+    _check_numbers(path, lines)
     hints = (domain,) if domain else (path.parent.resolve().name, path.stem)
     find = _Finder(root, hints, lines)
     found = [find.image(line) for line in lines]
@@ -106,8 +106,8 @@ def _line(path: Path, i: int, text: str) -> Line:
     return Line(listed, tuple(parts[:-2]), parts[-2], parts[-1], int(match[2]))
 
 
-def _refuse_disagreement(path: Path, lines: list[Line]) -> None:
-    """A class has one number and a number one class; the last number may be all unknowns'."""
+def _check_numbers(path: Path, lines: list[Line]) -> None:
+    """Check that class and number correspond; the last number may be that of all unknowns."""
     pairs = sorted({(line.number, line.label) for line in lines})
     numbers: dict[str, list[str]] = {}
     labels: dict[int, list[str]] = {}
@@ -127,7 +127,7 @@ def _refuse_disagreement(path: Path, lines: list[Line]) -> None:
 
 
 class _Finder:
-    """Where the images of a list are; decided once for each beginning of its paths."""
+    """Finds the images of a list; their folder is decided once for each prefix of its paths."""
 
     def __init__(self, root: Path, hints: tuple[str, ...], lines: list[Line]) -> None:
         self.root, self.hints = root, hints
@@ -141,43 +141,46 @@ class _Finder:
         self.bases = {prefix: self._decide(prefix, first) for prefix, first in examples.items()}
 
     def image(self, line: Line) -> Path | None:
+        """Find the image of a line."""
         base = self.bases[line.prefix]
         return None if base is None else self._image_in(base, line)
 
     def _decide(self, prefix: Prefix, examples: list[Line]) -> Path | None:
-        """The folder of the class folders: the longest end of the prefix that is there."""
+        """Find the folder of the class folders: the longest end of the prefix that exists."""
         cuts = [(prefix[:i], prefix[i:]) for i in range(len(prefix) + 1)]
         cuts += [((), (hint,)) for hint in self.hints]
         for left_out, end in cuts:
             if self._is_of_another_domain(left_out if prefix or end else self.hints[:1]):
                 continue
-            for place in self._reached(self.root, end):
+            for place in self._paths(self.root, end):
                 if any(self._image_in(place, line) for line in examples):
                     return place
         return None
 
     def _is_of_another_domain(self, left_out: Prefix) -> bool:
-        """Whether the root is the folder of one domain and the list means another: all domains
-        have the same classes, often the same file names, so images would be found."""
+        """Return whether the root is the folder of one domain and the list is of another.
+
+        All domains have the same classes, often the same file names, so images would be found.
+        """
         root = self.root.resolve()
         here = root.parent.name if key_of(root.name) == "images" else root.name
         meant = {group for name in left_out for group in folder_keys() if key_of(name) in group}
         own = {group for group in folder_keys() if key_of(here) in group}
         return bool(meant and own) and not meant & own
 
-    def _reached(self, folder: Path, names: Prefix) -> Iterator[Path]:
-        """Folders the names lead to, in any spelling; Office-31 comes with `images` or without."""
+    def _paths(self, folder: Path, names: Prefix) -> Iterator[Path]:
+        """List the folders that the names lead to, in any spelling, with or without `images`."""
         if not names:
             yield folder
-            yield from self._called(folder, "images")
+            yield from self._named(folder, "images")
             return
-        for child in self._called(folder, names[0]):
-            yield from self._reached(child, names[1:])
+        for child in self._named(folder, names[0]):
+            yield from self._paths(child, names[1:])
         if names == ("images",):
             yield folder
 
-    def _called(self, folder: Path, name: str) -> list[Path]:
-        """Folders inside `folder` of that name: exactly, loosely, or by another of its names."""
+    def _named(self, folder: Path, name: str) -> list[Path]:
+        """List folders inside `folder` of that name: exact, loose, or a domain's other name."""
         key = key_of(name)
         ranks = {other: 2 for group in folder_keys() if key in group for other in group}
         ranks |= {key: 1}
@@ -203,7 +206,7 @@ class _Finder:
         return self.class_folders[place]
 
     def _listing(self, folder: Path) -> frozenset[str]:
-        """Names inside a folder, read once; none where it is no folder."""
+        """Read the names inside a folder, once; none where it is no folder."""
         if folder not in self.listings:
             try:
                 self.listings[folder] = frozenset(os.listdir(folder))
@@ -214,5 +217,5 @@ class _Finder:
 
 @functools.cache
 def folder_keys() -> tuple[frozenset[str], ...]:
-    """The names of each built-in domain's folder, loosely spelt."""
+    """List the names of each built-in domain's folder, loosely spelt."""
     return tuple(frozenset(map(key_of, names)) for names in folder_names())

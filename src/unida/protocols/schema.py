@@ -1,11 +1,11 @@
-"""A protocol as a TOML file: the built-in ones, and that of one's own data.
+"""The schema of a protocol file (TOML), built-in or of other data.
 
     name = "birds"
     domains = ["photos", "drawings"]          # folders below the root; every pair is a task
     classes = ["crow", "duck", "gull", "heron", "owl", "wren"]
     shared = ["crow", "duck"]                 # in both domains
-    source_private = ["gull"]                 # to be learnt, and absent from the target
-    target_private = "rest"                   # never learnt: these are the unknown ones
+    source_private = ["gull"]                 # in the source only
+    target_private = "rest"                   # in the target only: the unknown classes
     [run]
     steps = 2000                              # any option of `unida adapt`
 
@@ -40,7 +40,7 @@ GIVEN_BY_THE_TASK = ("source", "target", "out")
 
 @dataclass(frozen=True)
 class Split:
-    """Names of classes by who knows them, each part in the protocol's order."""
+    """Class names by the domains that have them, each part in the protocol's order."""
 
     shared: tuple[str, ...]
     source_private: tuple[str, ...]
@@ -48,18 +48,18 @@ class Split:
 
     @property
     def source(self) -> tuple[str, ...]:
-        """The known classes: all a source has."""
+        """The known classes: all of a source."""
         return self.shared + self.source_private
 
     @property
     def target(self) -> tuple[str, ...]:
-        """All classes a target has."""
+        """All classes of a target."""
         return self.shared + self.target_private
 
 
 @dataclass(frozen=True)
 class Images:
-    """How many images a domain has in a setting; None where it is not known.
+    """Numbers of images of a domain in a setting; None where unknown.
 
     Attributes:
         source: as source.
@@ -78,12 +78,12 @@ class Protocol:
 
     Attributes:
         name: short, for commands and folders.
-        title: for people.
+        title: for tables and pages.
         domains: in the paper's order.
         tasks: pairs of source and target in the paper's order of columns.
         classes: all names, in the order from which splits are counted off.
         splits: by setting.
-        run: fields of `RunConfig` that this data set wants.
+        run: options of `RunConfig` for this data set.
         folders: by domain, further names of its folder.
         files: by domain, the list file to read instead of a folder.
         counts: by domain and class, how many images there are; empty where it is not known.
@@ -108,35 +108,35 @@ class Protocol:
 
     @property
     def domain_names(self) -> Spellings:
-        """Finds a domain by any of its names."""
+        """The domains by all their names."""
         return Spellings({domain: self.folders.get(domain, ()) for domain in self.domains})
 
     def expected(self, setting: str, domain: str) -> Images:
-        """How many images the domain should have in the setting."""
+        """Return how many images the domain should have in the setting."""
         if domain not in self.counts:
             return self.images.get(setting, {}).get(domain, Images())
         return count_images(self.counts[domain], self.splits[setting])
 
 
 def count_images(counts: Mapping[str, int], split: Split) -> Images:
-    """Images of a domain as source, as target and unknown; a class without count has none."""
+    """Count the images of a domain as source, target and unknown; no count of a class is 0."""
     parts = (split.source, split.target, split.target_private)
     return Images(*(sum(counts.get(name, 0) for name in part) for part in parts))
 
 
 def parse_protocol(content: Mapping[str, Any], where: str, folder: Path) -> Protocol:
-    """Builds a protocol from the content of a TOML file; a misspelt key is an error.
+    """Build a protocol from the content of a TOML file; a misspelt key is an error.
 
     Args:
         content: as read from the file.
         where: name of the file, for error sentences and as the default name.
         folder: that of the file; list files are relative to it.
     """
-    _refuse_strange(content, KEYS, where)
+    _check_keys(content, KEYS, where)
     require("domains" in content, f"domains of {where}", None, "two names or more")
     domains = _names(content["domains"], f"domains of {where}")
     require(len(domains) > 1, f"domains of {where}", list(domains), "two names or more")
-    _refuse_alike(domains, f"domains of {where}")
+    _check_distinct(domains, f"domains of {where}")
     for domain in domains:
         require("," not in domain, f"a domain of {where}", domain, "a name without a comma")
     name = str(content.get("name", Path(where).stem))
@@ -171,7 +171,7 @@ def parse_protocol(content: Mapping[str, Any], where: str, folder: Path) -> Prot
 
 
 def _settings(content: Mapping[str, Any], where: str) -> dict[str, dict[str, Any]]:
-    """The splits as they stand in the file, by setting; "" is one the file does not name."""
+    """Read the splits of the file by setting; "" is a split without a name."""
     plain = {part: content[part] for part in PARTS if part in content}
     named = _table(content, "settings", where)
     if bool(plain) == bool(named):
@@ -180,14 +180,14 @@ def _settings(content: Mapping[str, Any], where: str) -> dict[str, dict[str, Any
         )
     settings = {"": plain} if plain else {key: _table(named, key, where) for key in named}
     for key, given in settings.items():
-        _refuse_strange(given, (*PARTS, "images"), f"settings.{key} of {where}")
+        _check_keys(given, (*PARTS, "images"), f"settings.{key} of {where}")
     return settings
 
 
 def _classes(
     content: Mapping[str, Any], settings: dict[str, dict[str, Any]], where: str
 ) -> tuple[str, ...]:
-    """The class list; without one, the classes that the only split names."""
+    """Read the class list; without one, the classes that the only split names."""
     if "classes" in content:
         classes = _names(content["classes"], f"classes of {where}")
     else:
@@ -197,7 +197,7 @@ def _classes(
         classes = tuple(name for names in given for name in _names(names, f"a class of {where}"))
     require(len(classes) > 1, f"classes of {where}", list(classes), "two names or more")
     require(UNKNOWN not in classes, f"a class of {where}", UNKNOWN, "any other name")
-    _refuse_alike(classes, f"classes of {where}", str.casefold)
+    _check_distinct(classes, f"classes of {where}", str.casefold)
     return classes
 
 
@@ -209,38 +209,38 @@ def _named_split(
 
 
 def _split(given: Mapping[str, Any], classes: tuple[str, ...], where: str) -> Split:
-    """Names are taken first, then numbers are counted off in order, then comes the rest."""
+    """Resolve a split: names first, then numbers counted off in order, then the rest."""
     parts: dict[str, tuple[str, ...]] = {}
-    wanted = {part: given.get(part, 0) for part in PARTS}
+    given_parts = {part: given.get(part, 0) for part in PARTS}
 
     def left() -> tuple[str, ...]:
         taken = set(itertools.chain(*parts.values()))
         return tuple(name for name in classes if name not in taken)
 
-    for part, value in wanted.items():
+    for part, value in given_parts.items():
         if isinstance(value, list):
             parts[part] = _names(value, f"{part} of {where}")
             for name in parts[part]:
                 require(name in classes, f"{part} of {where}", name, shorten(list(classes), 12))
-    for part, value in wanted.items():
+    for part, value in given_parts.items():
         if isinstance(value, int) and not isinstance(value, bool):
             fits = 0 <= value <= len(left())
             require(fits, f"{part} of {where}", value, f"0 to {len(left())}, the classes left")
             parts[part] = left()[:value]
         elif not isinstance(value, list):
             require(value == "rest", f"{part} of {where}", value, "a list, a number or 'rest'")
-    rests = [part for part in PARTS if wanted[part] == "rest"]
+    rests = [part for part in PARTS if given_parts[part] == "rest"]
     require(len(rests) < 2, f"'rest' of {where}", " and ".join(rests), "one part")
     parts |= {part: left() for part in rests}
     split = Split(*(parts[part] for part in PARTS))
-    _refuse_alike(list(split.source + split.target_private), f"split of {where}", str)
+    _check_distinct(list(split.source + split.target_private), f"split of {where}", str)
     require(bool(split.shared), f"shared of {where}", [], "one class or more")
     require(len(split.source) > 1, f"known classes of {where}", list(split.source), "two or more")
     return split
 
 
 def _kind(split: Split) -> str:
-    """The usual name of such a setting."""
+    """Return the usual name of such a setting."""
     if split.source_private:
         return "unda" if split.target_private else "pda"
     return "oda" if split.target_private else "closed"
@@ -277,7 +277,7 @@ def _class_counts(
     table = _table(content, "counts", where)
     if not table:
         return {}
-    _refuse_strange(table, classes, f"[counts] of {where}")
+    _check_keys(table, classes, f"[counts] of {where}")
     for name in classes:
         row, field_ = table.get(name), f"counts.{name} of {where}"
         ok = isinstance(row, list) and len(row) == len(domains) and all(map(_is_count, row))
@@ -301,7 +301,7 @@ def _images(
     tables = _by_domain(given, "images", domains, where)
     for domain in tables:
         row = _table(tables, domain, where)
-        _refuse_strange(row, ("source", "target", "unknown"), f"images.{domain} of {where}")
+        _check_keys(row, ("source", "target", "unknown"), f"images.{domain} of {where}")
         for role, value in row.items():
             require(_is_count(value), f"{role} of {where}", value, "a whole number")
     return {domain: Images(**row) for domain, row in tables.items()}
@@ -311,7 +311,7 @@ def _by_domain(
     content: Mapping[str, Any], key: str, domains: tuple[str, ...], where: str
 ) -> dict[str, Any]:
     table = _table(content, key, where)
-    _refuse_strange(table, domains, f"[{key}] of {where}")
+    _check_keys(table, domains, f"[{key}] of {where}")
     return table
 
 
@@ -322,7 +322,7 @@ def _table(content: Mapping[str, Any], key: str, where: str) -> dict[str, Any]:
 
 
 def _names(value: object, field_: str) -> tuple[str, ...]:
-    """Names as text; a number, as the class 7 of the digits, may stand without quotes."""
+    """Read names as text; a number, such as the class 7 of the digits, needs no quotes."""
     require(isinstance(value, list), field_, value, "a list of names")
     assert isinstance(value, list)
     for name in value:
@@ -330,17 +330,19 @@ def _names(value: object, field_: str) -> tuple[str, ...]:
         require(ok and bool(str(name).strip()), field_, name, "a name")
         require(str(name).isprintable(), field_, name, "a name in one line of text")
     names = tuple(map(str, value))
-    _refuse_alike(names, field_, str)
+    _check_distinct(names, field_, str)
     return names
 
 
-def _refuse_alike(names: Iterable[str], field_: str, alike: Callable[[str], str] = key_of) -> None:
+def _check_distinct(
+    names: Iterable[str], field_: str, alike: Callable[[str], str] = key_of
+) -> None:
     twice = [key for key, n in Counter(map(alike, names)).items() if n > 1]
     if twice:
         raise UserError(f"{field_} has names more than once or too much alike: {shorten(twice)}.")
 
 
-def _refuse_strange(given: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
+def _check_keys(given: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
     for key in given:
         require(key in allowed, f"a key of {where}", key, shorten(list(allowed), 20))
 

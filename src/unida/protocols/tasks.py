@@ -1,4 +1,4 @@
-"""Benchmarks as data: which domains, which tasks, and the images of each task."""
+"""Protocols by name, and the source and target lists of their tasks."""
 
 import csv
 import functools
@@ -34,7 +34,7 @@ Row = tuple[Path, str]
 
 @dataclass(frozen=True)
 class TaskFiles:
-    """A task on disk.
+    """The lists of a task.
 
     Attributes:
         source: CSV of the source images, with columns path and label; where labels were changed
@@ -46,7 +46,7 @@ class TaskFiles:
         source_images: how many.
         target_images: how many, the unknown ones included.
         unknown_images: how many of the target's are of an unknown class.
-        changed_labels: how many source labels are wrong on purpose.
+        changed_labels: source labels changed by label noise.
     """
 
     source: Path
@@ -61,7 +61,7 @@ class TaskFiles:
 
 
 def load_protocol(name_or_path: str) -> Protocol:
-    """A built-in protocol by its name, or one's own by the path of its .toml file."""
+    """Load a built-in protocol by its name, or another by the path of its .toml file."""
     if Path(name_or_path).suffix == ".toml":
         return _load_file(Path(name_or_path))
     names = set_names()
@@ -110,7 +110,7 @@ def _task(protocol: Protocol, text: str) -> tuple[str, str]:
 
 
 def split_of(protocol: Protocol, setting: str, unknown_classes: int | None = None) -> Split:
-    """The split of a setting; of the target-private classes the first few in order, if asked."""
+    """Return the split of a setting, or one with only the first few target-private classes."""
     known = ", ".join(protocol.splits)
     require(setting in protocol.splits, f"a setting of {protocol.name}", setting, known)
     split = protocol.splits[setting]
@@ -134,19 +134,19 @@ def write_task(
     label_noise: float = 0.0,
     noise_seed: int = 0,
 ) -> TaskFiles:
-    """Writes `source.csv` and `target.csv` of a task; each is whole or not there.
+    """Write `source.csv` and `target.csv` of a task, each complete or not at all.
 
     Args:
         protocol: of the data set.
         setting: one of the protocol's, such as unda.
-        source: domain to learn from.
-        target: domain to adapt to.
+        source: source domain.
+        target: target domain.
         root: folder of the data set.
         folder: where to write; it is made.
         unknown_classes: keep only the first so many target-private classes, in the protocol's
             order; by default all.
-        label_noise: share of source labels to make wrong, see `flip_labels`.
-        noise_seed: of the wrong labels.
+        label_noise: share of source labels to change, see `flip_labels`.
+        noise_seed: of the changed labels.
     """
     for domain in (source, target):
         ok, known = domain in protocol.domains, ", ".join(protocol.domains)
@@ -206,7 +206,7 @@ def _with_noise(labels: list[str], share: float, seed: int) -> list[str]:
 
 
 def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    """Writes to a temporary name and renames; file names may be any bytes."""
+    """Write to a temporary name and rename; file names may be any bytes."""
     text = io.StringIO(newline="")
     # All cells in quotes: before Python 3.13 a lone carriage return would go without.
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([header, *rows])

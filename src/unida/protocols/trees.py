@@ -1,4 +1,4 @@
-"""The folders of a data set as people have them, and the images in them by class."""
+"""Finding the domains and classes of a data set in the folders of a local copy."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,21 +15,21 @@ PACKED = frozenset({".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar"}
 
 @dataclass(frozen=True)
 class DomainImages:
-    """What was found of one domain.
+    """The images of one domain.
 
     Attributes:
         place: its folder, or the list file it was read from.
         images: by class of the protocol.
-        strangers: class folders that no class of the protocol is called.
+        unmatched: class folders that are no class of the protocol.
     """
 
     place: Path
     images: dict[str, tuple[Path, ...]]
-    strangers: tuple[str, ...]
+    unmatched: tuple[str, ...]
 
 
 def find_images(protocol: Protocol, domain: str, root: Path) -> DomainImages:
-    """The images of a domain below `root`, by class."""
+    """Find the images of a domain below `root`, by class."""
     if domain in protocol.files:
         place = protocol.files[domain]
         samples = read_list(place, root, domain)
@@ -38,15 +38,15 @@ def find_images(protocol: Protocol, domain: str, root: Path) -> DomainImages:
         samples = read_labelled(place)
     classes = Spellings(dict.fromkeys(protocol.classes, ()))
     owner = {name: classes.find(name) for name in samples.classes}
-    _refuse_two_folders(owner, place)
+    _check_one_folder(owner, place)
     groups = _by_class(samples)
     images = {c: groups[name] for name, c in owner.items() if c is not None}
-    strangers = tuple(name for name, c in owner.items() if c is None)
-    return DomainImages(place, images, strangers)
+    unmatched = tuple(name for name, c in owner.items() if c is None)
+    return DomainImages(place, images, unmatched)
 
 
 def find_folder(protocol: Protocol, domain: str, root: Path) -> Path:
-    """The folder that holds a domain's class folders, under any of the domain's names."""
+    """Find the folder of a domain's class folders, under any of the domain's names."""
     names = protocol.domain_names
     found = [folder for folder in _folders(root) if names.find(folder.name) == domain]
     if not found:
@@ -54,11 +54,11 @@ def find_folder(protocol: Protocol, domain: str, root: Path) -> Path:
     if len(found) > 1:
         several = ", ".join(folder.name for folder in found)
         raise UserError(f"{root} has {len(found)} folders for {domain} ({several}): remove one.")
-    return _step_into_images(found[0], protocol)
+    return _enter_images(found[0], protocol)
 
 
-def _step_into_images(folder: Path, protocol: Protocol) -> Path:
-    """Office-31 is published with `images` between a domain and its classes."""
+def _enter_images(folder: Path, protocol: Protocol) -> Path:
+    """Enter `images`, which Office-31 is published with between a domain and its classes."""
     classes = Spellings(dict.fromkeys(protocol.classes, ()))
     inside = _folders(folder)
     inner = [f for f in inside if key_of(f.name) == "images"]
@@ -67,10 +67,10 @@ def _step_into_images(folder: Path, protocol: Protocol) -> Path:
 
 
 def _nothing_found(protocol: Protocol, domain: str, root: Path) -> str:
-    """What to say, with the two usual causes looked for."""
+    """Compose the error sentence; two usual causes are checked: packed files, a folder above."""
     names = protocol.domain_names
-    looked_for = " or ".join((domain, *protocol.folders.get(domain, ())))
-    sentence = f"{root} has no folder for {domain}: {looked_for} is looked for"
+    expected = " or ".join((domain, *protocol.folders.get(domain, ())))
+    sentence = f"{root} has no folder for {domain}: {expected} is expected"
     packed = [
         file.name
         for file in sorted(root.iterdir())
@@ -91,12 +91,12 @@ def _folders(place: Path) -> list[Path]:
         raise UserError(f"{place} cannot be read: {error.strerror}.") from None
 
 
-def _refuse_two_folders(owner: Mapping[str, str | None], place: Path) -> None:
-    for wanted in set(owner.values()) - {None}:
-        several = [name for name, c in owner.items() if c == wanted]
+def _check_one_folder(owner: Mapping[str, str | None], place: Path) -> None:
+    for expected in set(owner.values()) - {None}:
+        several = [name for name, c in owner.items() if c == expected]
         if len(several) > 1:
             raise UserError(
-                f"{place} has {len(several)} folders for the class {wanted} "
+                f"{place} has {len(several)} folders for the class {expected} "
                 f"({shorten(several)}): remove one."
             )
 

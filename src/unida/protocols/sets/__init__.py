@@ -7,20 +7,20 @@ from typing import Any
 
 
 def set_names() -> list[str]:
-    """The built-in data sets."""
+    """List the built-in data sets."""
     files = resources.files(__name__).iterdir()
     return sorted(f.name.removesuffix(".toml") for f in files if f.name.endswith(".toml"))
 
 
 @functools.cache
 def read_set(name: str) -> dict[str, Any]:
-    """The content of a built-in file; it is shared, so leave it as it is."""
+    """Read a built-in file; the result is cached and must not be changed."""
     return tomllib.loads(resources.files(__name__).joinpath(f"{name}.toml").read_text("utf-8"))
 
 
 @functools.cache
 def folder_names() -> tuple[tuple[str, ...], ...]:
-    """For every domain of the built-in sets the names its folder is known by."""
+    """List the names of the folder of every domain of the built-in sets."""
     contents = [read_set(name) for name in set_names()]
     return tuple(
         (domain, *content.get("folders", {}).get(domain, ()))
