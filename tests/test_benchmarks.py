@@ -12,12 +12,12 @@ import torch
 
 from tests.images import write_classes, write_folder
 
-FOLDER = Path(__file__).parents[1] / "benchmarks"
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "scripts"
 MACHINE = {"device", "cores", "threads", "system", "python", "torch", "unida", "commit"}
 
 
 def run(monkeypatch: pytest.MonkeyPatch, name: str, place: Path, *args: object) -> Any:
-    """The rows a benchmark writes."""
+    """Run a benchmark and return the rows it writes."""
     monkeypatch.syspath_prepend(str(FOLDER))
     monkeypatch.setenv("UNIDA_COMMIT", "abc")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # for children
@@ -32,6 +32,19 @@ def run(monkeypatch: pytest.MonkeyPatch, name: str, place: Path, *args: object) 
     assert set(content["machine"]) == MACHINE
     assert content["settings"]["device"] == "cpu"
     return content["results"]
+
+
+def test_every_script_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--help` of the scripts that no other test runs."""
+    for folder, names in (
+        (FOLDER, ("memory", "plain_loop", "tables")),
+        (FOLDER / "office_home", ("hypotheses", "listing", "ovanet_metric")),
+    ):
+        monkeypatch.syspath_prepend(str(folder))
+        for name in names:
+            with pytest.raises(SystemExit) as ended:
+                importlib.import_module(name).main(["--help"])
+            assert ended.value.code == 0
 
 
 def test_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -50,7 +63,9 @@ def test_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small = ("--images", 40, "--jpeg", "24,16", "--image-size", 8, "--batch", 4, "--steps", 6)
     modes = ["fixed", "memory", "disk", "stream", "disk-host"]
-    rows = run(monkeypatch, "waiting", tmp_path, *small, "--rounds", 2, "--modes", ",".join(modes))
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.setattr(importlib.import_module("waiting"), "SETTLE", 0)  # nothing is timed
+    rows = run(monkeypatch, "waiting", tmp_path, *small, "--rounds", 1, "--modes", ",".join(modes))
     assert [row["mode"] for row in rows] == modes
     for row in rows:
         assert row["waiting_share"] >= 0
@@ -108,46 +123,40 @@ def test_scale_stops_where_the_next_size_would_take_too_long(
     assert row["slope"] is None
 
 
-THEIRS = """
-import sys, time
-for step in range(1000):
-    sys.stderr.write(f"\\repoch 0 iter {step} of 1000")
-    sys.stderr.flush()
-    time.sleep(0.02)
-"""
-
-
-def test_against(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_against_the_plain_loop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     write_classes(tmp_path / "source", {"a": 6, "b": 6})
     write_folder(tmp_path / "target", 12)
-    (tmp_path / "theirs.py").write_text(THEIRS)
+    options = "source target --backbone small_cnn --batch 8 --image-size 8 --workers 0"
+    theirs = f"{sys.executable} {FOLDER / 'plain_loop.py'} {options}"
     data = ("--source", tmp_path / "source", "--target", tmp_path / "target")
-    theirs = ("--theirs", f"{sys.executable} theirs.py", "--theirs-in", tmp_path)
     rows = run(
-        monkeypatch, "against", tmp_path, *data, *theirs, "--backbone", "small_cnn", "--batch", 4,
-        "--theirs-batch", 8, "--ours", "--image-size 8", "--steps", 40, "--warm-up", 4, "--rounds",
-        1,
+        monkeypatch, "against", tmp_path, *data, "--theirs", theirs, "--theirs-in", tmp_path,
+        "--theirs-steps-regex", r"Train (\d+)/", "--theirs-batch", 8, "--backbone", "small_cnn",
+        "--batch", 4, "--ours", "--image-size 8", "--steps", 40, "--warm-up", 4, "--rounds", 1,
     )  # fmt: skip
     assert [(row["who"], row["batch"]) for row in rows] == [("theirs", 8), ("ours", 4)]
     assert rows[0]["over_theirs"] == 1
     assert rows[1]["images_per_second"] == pytest.approx(8 * rows[1]["steps_per_second"])
 
 
-def test_the_plain_loop_can_be_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    write_classes(tmp_path / "source", {"a": 6, "b": 6})
-    write_folder(tmp_path / "target", 12)
-    options = "source target --backbone small_cnn --batch 4 --image-size 8 --workers 0"
-    theirs = f"{sys.executable} {FOLDER / 'plain_loop.py'} {options}"
-    data = ("--source", tmp_path / "source", "--target", tmp_path / "target")
-    rows = run(
-        monkeypatch, "against", tmp_path, *data, "--theirs", theirs, "--theirs-in", tmp_path,
-        "--theirs-steps-regex", r"Train (\d+)/", "--backbone", "small_cnn", "--batch", 4,
-        "--ours", "--image-size 8", "--steps", 40, "--warm-up", 4, "--rounds", 1,
-    )  # fmt: skip
-    assert [row["who"] for row in rows] == ["theirs", "ours"]
+PROGRESS_BAR = """
+import sys, time
+for step in range(1000):
+    sys.stderr.write(f"\\repoch 0 iter {step} of 1000")
+    sys.stderr.flush()
+    time.sleep(0.002)
+"""
 
 
-def test_against_says_what_it_saw_where_no_step_is_found(
+def test_against_reads_progress_bars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    against = importlib.import_module("against")
+    given = argparse.Namespace(warm_up=50, steps=300, limit=300)
+    command = [sys.executable, "-c", PROGRESS_BAR]
+    assert 0 < against.steps_per_second(command, r"iter (\d+)", given) <= 500
+
+
+def test_against_shows_the_output_where_no_step_is_found(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     theirs = f"{sys.executable} -c \"print('no such thing')\""
@@ -156,11 +165,11 @@ def test_against_says_what_it_saw_where_no_step_is_found(
         run(monkeypatch, "against", tmp_path, "--theirs", theirs, *data)
 
 
-def test_against_says_so_where_all_steps_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_against_refuses_steps_that_all_come_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(FOLDER))
     against = importlib.import_module("against")
-    says = r"import os; os.write(1, b'iter 60\niter 300\n')"
-    command = [sys.executable, "-c", says]
+    code = r"import os; os.write(1, b'iter 60\niter 300\n')"
+    command = [sys.executable, "-c", code]
     given = argparse.Namespace(warm_up=50, steps=300, limit=300)
     with pytest.raises(SystemExit, match="from 50 to 300 all at once"):
         against.steps_per_second(command, r"iter (\d+)", given)

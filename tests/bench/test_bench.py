@@ -107,7 +107,7 @@ def test_results_come_back_as_they_were(finished: Path) -> None:
 def test_rules_are_fitted_anew_to_stored_scores(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "scripts"))
     rescore = importlib.import_module("rescore")
     place = tmp_path / "results"
     shutil.copytree(finished, place)
@@ -126,10 +126,10 @@ def test_rules_are_fitted_anew_to_stored_scores(
 def test_models_of_several_seeds_are_scored_as_one(
     protocol: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "scripts"))
     place = tmp_path / "results"
     one = run_here(protocol, place, methods="san", tasks="dark-light", seeds=2, keep_models=True)
-    importlib.import_module("together").main([str(place), "--out", str(tmp_path / "joined")])
+    importlib.import_module("ensemble").main([str(place), "--out", str(tmp_path / "joined")])
     (joined,) = read_results(tmp_path / "joined")
     assert (joined.task, joined.options["ensemble"]) == ("dark → light", 2)
     assert joined.parameters == one[0].parameters + one[1].parameters

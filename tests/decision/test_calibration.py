@@ -239,11 +239,11 @@ class TestARun:
 
 
 class TestTheTableOfRules:
-    """`benchmarks/office_home/rules.py`, on a result that is made up."""
+    """`benchmarks/scripts/office_home/rules.py`, on a result that is made up."""
 
     @pytest.fixture
     def rules(self, monkeypatch: pytest.MonkeyPatch) -> Any:
-        monkeypatch.syspath_prepend(str(BENCHMARKS / "office_home"))
+        monkeypatch.syspath_prepend(str(BENCHMARKS / "scripts" / "office_home"))
         return importlib.import_module("rules")
 
     def test_committed_results_have_h_of_their_rules(self, rules: Any) -> None:

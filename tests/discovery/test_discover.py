@@ -216,7 +216,7 @@ def write_result(run: Path, x: Features, labels: IntArray) -> None:
 
 
 def benchmark(monkeypatch: pytest.MonkeyPatch, *args: object) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "scripts"))
     monkeypatch.setenv("UNIDA_COMMIT", "abc")
     importlib.import_module("discover").main([str(arg) for arg in args])
 
@@ -228,8 +228,8 @@ def test_the_benchmark_scores_every_algorithm(
     write_result(tmp_path / "results/runs/one", x, labels)
     benchmark(monkeypatch, tmp_path / "results", "--out", tmp_path / "table")
     rows = json.loads((tmp_path / "table.json").read_text())["results"]
-    assert [(row["set"], row["way"]) for row in rows] == [
-        (name, way) for name in ("rejected", "unknown") for way in ALGORITHMS
+    assert [(row["set"], row["algorithm"]) for row in rows] == [
+        (name, algorithm) for name in ("rejected", "unknown") for algorithm in ALGORITHMS
     ]
     for row in rows:
         assert row["true"] == row["count"] == 2
@@ -242,8 +242,8 @@ def test_the_benchmark_scores_every_algorithm(
 
 
 def test_the_benchmark_measures_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = ("--sizes", "100,200", "--categories", 3, "--ways", "hdbscan,class_size_prior")
+    small = ("--sizes", "100,200", "--categories", 3, "--algorithms", "hdbscan,class_size_prior")
     benchmark(monkeypatch, "--scale", *small, "--out", tmp_path / "scale.json")
     rows = json.loads((tmp_path / "scale.json").read_text())["results"]
-    assert [row["way"] for row in rows] == ["hdbscan", "class_size_prior"]
+    assert [row["algorithm"] for row in rows] == ["hdbscan", "class_size_prior"]
     assert all(len(row["seconds"]) == 2 and row["slope"] is not None for row in rows)

@@ -1,4 +1,4 @@
-"""What the speed benchmarks share: the machine in words, a clock, made-up data, results on disk.
+"""Shared by the speed benchmarks: description of the machine, clock, random data, result files.
 
 Every script writes one JSON of the same shape: the benchmark's name, the machine (with versions and
 the commit of the code), the settings, and a list of results.
@@ -33,7 +33,7 @@ from unida.training.run_folder import RunFolder
 from unida.types import Sizes
 from unida.utils.devices import pick_device
 
-RESULTS = Path(__file__).parent / "speed"
+RESULTS = Path(__file__).parents[1] / "speed"
 VIT_SMALL = {
     "model_type": "vit",
     "hidden_size": 384,
@@ -47,7 +47,7 @@ VIT_SMALL = {
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:
-    """A parser with the options every benchmark has; `text` is the script's own docstring."""
+    """Return a parser with the options of every benchmark; `text` is the script's docstring."""
     made = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -62,8 +62,8 @@ def words(text: str) -> list[str]:
     return [word for word in text.split(",") if word]
 
 
-def some_of(allowed: Iterable[str]) -> Callable[[str], list[str]]:
-    """The same for words of a list; another one is an error."""
+def subset_of(allowed: Iterable[str]) -> Callable[[str], list[str]]:
+    """Return a parser of `a,b` whose words must be among those allowed."""
     known = list(allowed)
 
     def parse(text: str) -> list[str]:
@@ -80,7 +80,7 @@ def numbers(text: str) -> list[int]:
 
 
 def by_device(args: argparse.Namespace, cpu: dict[str, Any], cuda: dict[str, Any]) -> torch.device:
-    """Picks the device and fills options left out: small ones on a CPU, full ones on a GPU."""
+    """Pick the device and fill missing options: small on a CPU, full on a GPU."""
     device = pick_device(args.device)
     if args.threads:
         torch.set_num_threads(args.threads)
@@ -94,7 +94,7 @@ def by_device(args: argparse.Namespace, cpu: dict[str, Any], cuda: dict[str, Any
 
 
 def describe(device: torch.device) -> dict[str, str]:
-    """Where the figures come from."""
+    """Describe the machine and versions of a measurement."""
     cuda = device.type == "cuda"
     return {
         "device": torch.cuda.get_device_name(device) if cuda else _processor(),
@@ -109,7 +109,7 @@ def describe(device: torch.device) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """The CPU's own name, where Linux tells it."""
+    """Return the name of the CPU, where Linux reports it."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -119,7 +119,7 @@ def _processor() -> str:
 def write(
     args: argparse.Namespace, name: str, device: torch.device, results: Sequence[dict[str, Any]]
 ) -> Path:
-    """Writes the JSON and says where."""
+    """Write the JSON and print its path."""
     place: Path = args.out or RESULTS / f"{name}-{device.type}.json"
     settings = {key: _plain(value) for key, value in vars(args).items() if key != "out"}
     content = {
@@ -139,7 +139,7 @@ def _plain(value: Any) -> Any:
 
 
 def show(title: str, rows: Sequence[dict[str, Any]], columns: Iterable[str]) -> None:
-    """Prints some columns of the results as a table."""
+    """Print columns of the results as a table."""
     columns = list(columns)
     cells = [columns, *([_cell(row.get(name)) for name in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
@@ -158,13 +158,13 @@ def _cell(value: Any) -> str:
 
 
 def synchronise(device: torch.device) -> None:
-    """Waits for all that was asked of the device."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def seconds(work: Callable[[], object], device: torch.device) -> float:
-    """How long `work` takes, to its end on the device."""
+    """Return how long `work` takes, including its work on the device."""
     synchronise(device)
     begin = time.perf_counter()
     work()
@@ -173,7 +173,7 @@ def seconds(work: Callable[[], object], device: torch.device) -> float:
 
 
 def memory() -> dict[str, float]:
-    """MiB of this process: resident, its anonymous part, and the peak. Empty without /proc."""
+    """Return MiB of this process: resident, anonymous, peak. Empty without /proc."""
     place = Path("/proc/self/status")
     lines = place.read_text().splitlines() if place.exists() else []
     fields = dict(line.split(":", 1) for line in lines)
@@ -184,7 +184,7 @@ def memory() -> dict[str, float]:
 
 
 def reset_peak(device: torch.device) -> None:
-    """The peak counts from here on, where the system allows."""
+    """Restart the count of the peak, where the system allows."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     try:
@@ -194,15 +194,15 @@ def reset_peak(device: torch.device) -> None:
 
 
 def device_peak(device: torch.device) -> float | None:
-    """MiB of tensors on the GPU at the most, since `reset_peak`."""
+    """Return the peak MiB of tensors on the GPU since `reset_peak`."""
     return torch.cuda.max_memory_allocated(device) / 2**20 if device.type == "cuda" else None
 
 
-# Made-up data and what trains on it.
+# Random data and what trains on it.
 
 
-def made_up(array: Tensor, n_classes: int, device: torch.device) -> Domain:
-    """A labelled domain of whatever stands in `array`, one row an image."""
+def random_domain(array: Tensor, n_classes: int, device: torch.device) -> Domain:
+    """Return a labelled domain of the rows of `array`."""
     labels = np.arange(len(array), dtype=np.int64) % n_classes
     names = tuple(f"class {k}" for k in range(n_classes))
     samples = Samples((Path("none"),) * len(array), labels, names)
@@ -238,7 +238,7 @@ def build_method(
 
 
 class NoCheckpoints(RunFolder):
-    """A run folder that keeps the log and drops checkpoints, which are no part of a step."""
+    """A run folder without checkpoints, which are no part of a step."""
 
     def save_state(self, state: dict[str, Any]) -> None:
         return None
@@ -247,7 +247,7 @@ class NoCheckpoints(RunFolder):
 def drive(
     method: Method, batches: Batches, config: RunConfig, device: torch.device, report: Report
 ) -> None:
-    """The training loop as it is, in a folder that goes away."""
+    """Run the training loop in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         train(method, batches, config, device, NoCheckpoints(folder), report)
 

@@ -1,21 +1,21 @@
-"""All measurements of speed in one page, benchmarks/speed/README.md, from the JSON beside it.
+"""Collect all measurements of speed in benchmarks/speed/README.md, from the JSON beside it.
 
-python benchmarks/speed_tables.py
+python benchmarks/scripts/speed_tables.py
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-FOLDER = Path(__file__).parent / "speed"
+FOLDER = Path(__file__).parents[1] / "speed"
 
 ABOUT = {
     "step": "Images a second of (a) the bare network step and (b) our full training step",
     "waiting": "From files to the first step; waiting for data; memory",
     "frozen": "Heads on stored embeddings",
-    "memory": "A network on the CPU, its memory handed back or kept; seconds for a hundred images",
+    "memory": "A network on the CPU, its memory released or reused; seconds for a hundred images",
     "scale": "How cost grows: slope on log–log axes, 1 is proportional",
-    "discover": "Novel categories among made-up images",
+    "discover": "Novel categories among random images",
     "against": "The same data, another training loop",
 }
 """Benchmarks in the order of the page, each with its title."""
@@ -46,14 +46,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "memory": (
         "network",
         "work",
-        "seconds_handed_back",
+        "seconds_released",
         "seconds_kept",
         "times_as_fast",
-        "mib_handed_back",
+        "mib_released",
         "mib_kept",
     ),
     "scale": ("axis", "task", "slope", "sizes", "seconds", "host_mib", "stopped_before"),
-    "discover": ("way", "slope", "sizes", "seconds"),
+    "discover": ("algorithm", "slope", "sizes", "seconds"),
     "against": ("who", "batch", "steps_per_second", "images_per_second", "over_theirs"),
 }
 
@@ -61,7 +61,11 @@ HEADERS = {"sizes": "largest size", "host_mib": "MiB"}
 
 
 def page() -> str:
-    lines = ["# Speed", "", "Made by `python benchmarks/speed_tables.py` from the JSON files here."]
+    lines = [
+        "# Speed",
+        "",
+        "Made by `python benchmarks/scripts/speed_tables.py` from the JSON files here.",
+    ]
     for name, title in ABOUT.items():
         contents = [(file, json.loads(file.read_text())) for file in sorted(FOLDER.glob("*.json"))]
         ours = [(file, content) for file, content in contents if content["benchmark"] == name]
@@ -75,7 +79,7 @@ def page() -> str:
 
 def _where(file: Path, content: dict[str, Any]) -> str:
     m = content["machine"]
-    command = f"`benchmarks/{content['benchmark']}.py`"
+    command = f"`benchmarks/scripts/{content['benchmark']}.py`"
     return (
         f"{command} on {m['device']}, {m['cores']} cores, torch {m['torch']}, commit "
         f"{m['commit']}; settings in [{file.name}]({file.name})."
@@ -90,7 +94,7 @@ def _table(rows: list[dict[str, Any]], wanted: tuple[str, ...]) -> list[str]:
 
 
 def _cell(value: Any) -> str:
-    """A number, shortly; of a list, the last, which belongs to the largest size."""
+    """Format a number; of a list the last, which belongs to the largest size."""
     if value is None:
         return "–"
     if isinstance(value, list):

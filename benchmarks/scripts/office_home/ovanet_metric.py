@@ -1,8 +1,8 @@
-"""Our results beside the published ones, by the metric as it is meant and as it was first released.
+"""Our results beside published ones, by OVANet's metric as intended and as first released.
 
-    python benchmarks/office_home/harness.py benchmarks/office_home/unda
-    python benchmarks/office_home/harness.py FOLDER-OR-JSONL --entry san
-    python benchmarks/office_home/harness.py --closed FOLDER…
+    python benchmarks/scripts/office_home/ovanet_metric.py benchmarks/office_home/unda
+    python benchmarks/scripts/office_home/ovanet_metric.py FOLDER-OR-JSONL --entry san
+    python benchmarks/scripts/office_home/ovanet_metric.py --closed FOLDER…
 
 Until its authors corrected it in November 2021 (issues 1 and 2 of their repository), OVANet's
 evaluation took the mean over `per_class_acc[:open_class - 1]` for the known classes. That list has
@@ -18,8 +18,8 @@ from statistics import harmonic_mean, mean
 from unida.bench.results import Result, read_results
 from unida.bench.tables.published import paper
 
-WITNESS = [0.8, 0.1607, 0.2969, 0.1531, 0.8990, 0.4040, 0.4932, 0.9130, 0.2949, 0.3333]
-WITNESS_UNKNOWN = 0.8319
+QUOTED = [0.8, 0.1607, 0.2969, 0.1531, 0.8990, 0.4040, 0.4932, 0.9130, 0.2949, 0.3333]
+QUOTED_UNKNOWN = 0.8319
 """Recalls that issue 1 of VisionLearningGroup/OVANet quotes: Art → Clipart, 10,000 steps."""
 
 
@@ -33,19 +33,19 @@ results.md of tim-learn/SHOT (three seeds; a bottleneck with batch norm, smoothe
 README of thuml's Transfer-Learning-Library ("ERM"; plain, the best epoch on the target)."""
 
 
-def witness() -> str:
-    """That run by the metric as it is meant and as it was first released."""
-    known = mean(WITNESS)
-    first = mean([*WITNESS, WITNESS_UNKNOWN])
-    h, h_first = (harmonic_mean([k, WITNESS_UNKNOWN]) for k in (known, first))
+def quoted() -> str:
+    """Score the quoted run by the metric as intended and as first released."""
+    known = mean(QUOTED)
+    first = mean([*QUOTED, QUOTED_UNKNOWN])
+    h, h_first = (harmonic_mean([k, QUOTED_UNKNOWN]) for k in (known, first))
     return (
-        f"known {100 * known:.1f}, unknown {100 * WITNESS_UNKNOWN:.1f}, H {100 * h:.1f}, "
+        f"known {100 * known:.1f}, unknown {100 * QUOTED_UNKNOWN:.1f}, H {100 * h:.1f}, "
         f"first released {100 * h_first:.1f}"
     )
 
 
 def h_first_released(result: Result) -> float:
-    """H with the recall of unknown among those of the known classes, as first released."""
+    """Return H with the recall of unknown averaged into that of known, as first released."""
     scores = result.rules["own"].scores
     known, unknown = scores["known"] or 0.0, scores["unknown"] or 0.0
     n = len(result.shared_classes)
@@ -55,7 +55,7 @@ def h_first_released(result: Result) -> float:
 
 
 def closed(folders: list[str]) -> str:
-    """Accuracy without adaptation, a column a folder, beside that printed elsewhere."""
+    """Return accuracy without adaptation, a column per folder, beside external references."""
     columns = {**SOURCE_ONLY, **{Path(folder).name: _accuracy(folder) for folder in folders}}
     table = zip(TASKS, *columns.values(), strict=True)
     means = ("mean", *(mean(column) for column in columns.values()))
@@ -66,7 +66,7 @@ def closed(folders: list[str]) -> str:
 
 
 def _accuracy(folder: str) -> tuple[float, ...]:
-    """Of the twelve tasks, the mean over seeds."""
+    """Return the mean over seeds for each of the twelve tasks."""
     found: dict[str, list[float]] = {task: [] for task in TASKS}
     for r in read_results(folder):
         if r.setting == "closed" and r.entry == "source_only":
@@ -74,17 +74,17 @@ def _accuracy(folder: str) -> tuple[float, ...]:
     return tuple(mean(values) for values in found.values())
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("results", nargs="*", default=["benchmarks/office_home/unda"])
     parser.add_argument("--entry", default="ovanet")
-    parser.add_argument("--witness", action="store_true", help="the run quoted in that issue")
+    parser.add_argument("--quoted", action="store_true", help="the run quoted in that issue")
     parser.add_argument("--closed", action="store_true", help="accuracy without adaptation")
-    args = parser.parse_args()
-    if args.witness:
-        print(witness())
+    args = parser.parse_args(argv)
+    if args.quoted:
+        print(quoted())
     elif args.closed:
         print(closed(args.results))
     else:
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def beside_published(results: list[Result]) -> None:
-    """Prints every run of one method beside the number in the paper's table."""
+    """Print every run of one method beside the number in the paper's table."""
     data = paper().find_data("office-home")
     assert data is not None
     table = paper().find_table(data, results[0].setting)

@@ -1,9 +1,9 @@
 """The README's picture: SAN's unknown scores on Office-Home Clipart → Real World, by truth.
 
-    python benchmarks/picture.py
+    python benchmarks/scripts/picture.py
 
 Reads the scores of the end-to-end run with seed 0, taken from its scores.npz on the device, and
-writes docs/unknown-scores.svg. The truth colours the picture; neither threshold has seen it.
+writes docs/unknown-scores.svg. True classes colour the picture; neither threshold uses them.
 """
 
 import csv
@@ -14,9 +14,10 @@ import numpy as np
 
 from unida.decision.rejection import mixture
 
-HERE = Path(__file__).parent
-SCORES = HERE / "office_home" / "unda_stored" / "scores-clipart-real_world-san-0.csv"
-PICTURE = HERE.parent / "docs" / "unknown-scores.svg"
+ROOT = Path(__file__).parents[2]
+RUN = ROOT / "benchmarks" / "office_home" / "unda_stored"
+SCORES = RUN / "scores-clipart-real_world-san-0.csv"
+PICTURE = ROOT / "docs" / "unknown-scores.svg"
 
 
 def main() -> None:
@@ -28,17 +29,17 @@ def main() -> None:
     plt.rcParams.update({"svg.hashsalt": "unida", "font.size": 11})
     figure, axes = plt.subplots(figsize=(8, 3.6), layout="constrained")
     bins = np.linspace(scores.min(), scores.max(), 60)
-    for part, colour, name in ((known, "#0072B2", "shared"), (~known, "#E69F00", "never named")):
+    for part, colour, name in ((known, "#0072B2", "shared"), (~known, "#E69F00", "unknown")):
         label = f"{name} classes ({part.sum()} images)"
         axes.hist(scores[part], bins, color=colour, alpha=0.75, density=True, label=label)
     for threshold, style, name in (
-        (0.0, ":", "as many as the largest output accepts (own)"),
-        (mixture(scores).threshold, "--", "two groups, fitted without labels (mixture)"),
+        (0.0, ":", "the method's own rule (own)"),
+        (mixture(scores).threshold, "--", "mixture model, fitted without labels (mixture)"),
     ):
         axes.axvline(threshold, color="black", linestyle=style, label=name)
-    axes.set_xlabel("unknown score: the less an image is like a class's surest ones, the higher")
+    axes.set_xlabel("unknown score")
     axes.set_ylabel("density")
-    axes.set_title("SAN, Office-Home Clipart → Real World: known and unknown, told apart")
+    axes.set_title("SAN + refinement, Office-Home Clipart → Real World")
     axes.legend(frameon=False, fontsize=9)
     axes.spines[["top", "right"]].set_visible(False)
     PICTURE.parent.mkdir(exist_ok=True)

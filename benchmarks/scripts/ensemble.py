@@ -1,11 +1,11 @@
-"""Scores runs that differ in their seed alone as one model of several members.
+"""Score runs that differ only in their seed as one ensemble.
 
-    python benchmarks/together.py RESULTS --out FOLDER
+    python benchmarks/scripts/ensemble.py RESULTS --out FOLDER
 
 RESULTS is a folder of `unida bench … --keep-models`. The models of each task are joined as those of
-`unida adapt --members N` are (`unida.decision.ensemble`), so nothing is trained again: what one
-model reaches and what all of them reach together comes from the same runs. FOLDER/results.jsonl
-gets a line a task; a run alone, or whose model was not kept, is passed over.
+`unida adapt --ensemble N` are (`unida.decision.ensemble`), so nothing is trained again: what one
+model and the ensemble reach comes from the same runs. FOLDER/results.jsonl has a line per task;
+tasks with fewer than two models are skipped.
 """
 
 import argparse
@@ -26,8 +26,8 @@ from unida.model import load
 from unida.training.run_folder import RunFolder
 
 
-def together(runs: list[RunFolder], results: list[Result]) -> Result:
-    """The result of the joined models, as that of a run with so many members."""
+def joined_result(runs: list[RunFolder], results: list[Result]) -> Result:
+    """Return the result of the models as an ensemble."""
     models, first = [load(run.path) for run in runs], results[0]
     method = make_ensemble([model.method for model in models], models[0].method.backbone).eval()
     config = load_config(runs[0].config)
@@ -65,13 +65,13 @@ def main(argv: list[str] | None = None) -> None:
         results, runs = map(list, zip(*group, strict=True))
         if len(runs) < 2:
             continue
-        joined.append(together(runs, results))
+        joined.append(joined_result(runs, results))
         write_results(args.out / "results.jsonl", joined)  # who is stopped keeps what there is
         print(f"{' '.join(map(str, row[:5]))}: {len(runs)} models", flush=True)
 
 
 def _row(result: Result) -> tuple[str | float, ...]:
-    """What runs that are joined have in common."""
+    """Return what the runs of an ensemble have in common."""
     where = (result.data, result.setting, result.entry, result.source, result.target)
     return (*where, result.label_noise, result.unknown_classes, json.dumps(result.options))
 

@@ -1,12 +1,12 @@
-"""Results of several files in one Markdown table, a row for each entry, backbone and length.
+"""List results of several files in one Markdown table, a row per entry, backbone and length.
 
-    python benchmarks/office_home/listing.py benchmarks/office_home/search/*.jsonl > listing.md
+    python benchmarks/scripts/office_home/listing.py benchmarks/office_home/search/*.jsonl
 
 A cell is H under the own rule / H under the mixture rule / AUROC, in %, the mean over seeds where
 there are several. `frozen` rows trained heads on stored embeddings, the others the whole network;
-options that these searches varied are named where they were set; `batch_norm auto` is today's
-default, statistics as stored and a slow backbone. A method is named with the settings that are not
-today's defaults, whatever they were then.
+options that these searches varied are named where they were set; `batch_norm auto` is the
+default, stored statistics and a slow backbone. A method is named with the settings that differ from
+the defaults.
 """
 
 import argparse
@@ -17,17 +17,16 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from unida.bench.results import FORMAT, Result, read_results
+from unida.bench.results import Result, read_results, row_name
 from unida.methods import METHODS
-from unida.methods.san import SAN, WITH_WEIGHTS
 
 Row = tuple[str, str, int]
 VARIED = ("batch_norm", "backbone_lr", "jitter", "batch")
 USUAL = {"jitter": 1.0, "batch": 36}
-BEFORE: dict[str, dict[str, Any]] = {"san": {"neighbours": 0, "bandwidth": 0.3, "anchors": False}}
-"""What settings were when they were none yet."""
-TODAY = WITH_WEIGHTS | {"anchors": True, "nearest_by": "z_then_y"}
-"""SAN's settings where none is given."""
+BEFORE: dict[str, dict[str, Any]] = {"san": {"bandwidth": 0.3}}
+"""Values of settings before they were introduced."""
+RESOLVED = {"lam": 3.0, "bandwidth": 1.0, "hidden": 1.0, "projection_lr": 1.0, "width": 512}
+"""SAN's settings where none is given, on these features."""
 
 
 def cell(results: list[Result]) -> str:
@@ -47,12 +46,12 @@ def network(result: Result) -> str:
 
 def name(result: Result) -> str:
     method = METHODS[result.method]
-    usual = dataclasses.asdict(method.Config()) | (TODAY if method is SAN else {})
+    resolved = RESOLVED if result.method == "san" else {}
     settings = BEFORE.get(result.method, {}) | result.settings
-    other = {k: v for k, v in settings.items() if k not in usual or v != usual[k]}
-    if result.method == "san" and other.get("width") == 512:
-        del other["width"]  # today's default on these features, then written out
-    return " ".join([result.method, *(f"{k}={v}" for k, v in other.items())])
+    defaults = dataclasses.asdict(method.Config())
+    usual = {k: (v, resolved.get(k, v)) for k, v in defaults.items()}
+    other = [f"{k}={v}" for k, v in settings.items() if k not in usual or v not in usual[k]]
+    return " ".join([row_name(result.method, result.refine), *other])
 
 
 def task(result: Result) -> str:
@@ -65,17 +64,17 @@ def is_set(name: str, value: object) -> bool:
 
 
 def is_of_bench(file: Path) -> bool:
-    """The very first runs were written by a script of their own, in another form."""
+    """The very first runs were written by another script, in another format."""
     first = json.loads(file.read_text().splitlines()[0])
-    return first.get("format") == FORMAT
+    return "format" in first
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("files", type=Path, nargs="+")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     table: dict[Row, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
     for file in filter(is_of_bench, args.files):
         for r in read_results(file):

@@ -1,15 +1,16 @@
 """How cost grows: with target images, with known classes, with the batch.
 
-    python benchmarks/scale.py                       # seconds, small
-    python benchmarks/scale.py --largest 1000000     # images up to a million
+    python benchmarks/scripts/scale.py                       # seconds, small
+    python benchmarks/scripts/scale.py --largest 1000000     # images up to a million
 
-Everything is made up and backbones are left out: rows of random numbers stand in for features.
-What is timed is what the package does with them: a step (losses, backward, memories) and a refresh
-of the methods that remember or cluster the target, looks at all images and at some, the verdict on
-a whole set, the mixture rule, predictions, criteria, scores, pictures, checkpoints, sampling; heads
-by classes; pairwise losses by batch. Each line is measured at growing
-sizes, until the next one would take longer than --limit or more memory than there is, and its slope
-on log–log axes is printed: 1 is proportional, 2 is quadratic. Plots lie beside the JSON.
+Rows of random numbers stand in for features; backbones are left out. Timed are a step (losses,
+backward, memories) and a refresh of the methods with a memory or clusters of the target, feature
+extraction of all images and of some, transductive prediction, the mixture rule, predictions,
+criteria, scores, figures, checkpoints, sampling; heads by classes; pairwise losses by batch.
+
+Each line is measured at growing sizes, until the next one would take longer than --limit or more
+memory than available, and its slope on log–log axes is printed: 1 is proportional, 2 is quadratic.
+Plots are written beside the JSON.
 """
 
 import argparse
@@ -50,15 +51,15 @@ Work = Callable[[], object]
 AXES = ["images", "classes", "batch"]
 STEPS = 1000
 LAST = ("at", "ms", "MiB", "device MiB", "stopped_before")
-SOME = 2000  # images a method looks at that wants a sample
-N_CLUSTERS = 50  # the made-up features lie in as many groups
+SAMPLE = 2000  # images whose features a method with a sample extracts
+N_CLUSTERS = 50  # clusters of the random features
 ON_CPU = {"largest": 10_000, "width": 256, "largest_batch": 256, "limit": 3.0}
 ON_CUDA = {"largest": 1_000_000, "width": 2048, "largest_batch": 4096, "limit": 60.0}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What stays the same while one number grows."""
+    """The numbers that stay the same while one grows."""
 
     width: int
     batch: int
@@ -66,19 +67,19 @@ class Setting:
     device: torch.device
 
 
-# Methods on made-up features.
+# Methods on random features.
 
 
 def features(n: int, s: Setting, seed: int = 0) -> Tensor:
-    """(n, width) in groups, as features are; k-means takes for ever on mere noise."""
+    """Return (n, width) in clusters, like features; k-means converges slowly on noise."""
     torch.manual_seed(seed)
     centres = torch.randn(N_CLUSTERS, s.width, device=s.device)
     rows = torch.randn(n, s.width, device=s.device)
     return rows.mul_(0.5).add_(centres[torch.arange(n, device=s.device) % N_CLUSTERS])
 
 
-class Look:
-    """A look at a whole domain that costs nothing."""
+class FreeFeatures:
+    """A feature extractor of a whole domain that costs nothing."""
 
     def __init__(self, n_source: int, n_target: int, s: Setting) -> None:
         self.rows = {"source": features(n_source, s, 1), "target": features(n_target, s, 2)}
@@ -93,7 +94,7 @@ class Look:
         rows = self.rows[domain] if index is None else self.rows[domain][index]
         if through is None:
             return rows
-        return torch.cat([through(part) for part in rows.split(128)])  # as the loop's look
+        return torch.cat([through(part) for part in rows.split(128)])  # as the loop does
 
 
 def build(name: str, n: int, s: Setting) -> Method:
@@ -103,7 +104,7 @@ def build(name: str, n: int, s: Setting) -> Method:
 
 
 def fill(method: Method, s: Setting) -> None:
-    """Memories, banks and clusters as they are in the middle of a run."""
+    """Fill memories, banks and clusters as in the middle of a run."""
     for name, rows in method.named_buffers():
         if name.split(".")[-1] in ("rows", "queue", "centres", "bank_probs"):
             rows.copy_(F.normalize(torch.randn(rows.shape, device=s.device)))
@@ -117,27 +118,27 @@ def fill(method: Method, s: Setting) -> None:
 
 
 def batch_of(method: Method, s: Setting) -> Batch:
-    """A batch late enough in the run for every loss to count."""
+    """Return a batch late enough in the run for every loss to count."""
 
     def views(n_views: int) -> tuple[Tensor, ...]:
         return tuple(features(s.batch, s, 3 + i) for i in range(n_views))
 
-    def some(n: int) -> Tensor:
+    def index(n: int) -> Tensor:
         return torch.randperm(n, device=s.device)[: s.batch]
 
-    wanted = method.extra(STEPS - 1, torch.Generator().manual_seed(0))
+    extra = method.extra(STEPS - 1, torch.Generator().manual_seed(0))
     return Batch(
         step=STEPS - 1,
         source_views=views(len(method.source_views)),
         source_labels=torch.arange(s.batch, device=s.device) % s.n_classes,
-        source_index=some(method.sizes.n_source),
+        source_index=index(method.sizes.n_source),
         target_views=views(len(method.target_views)),
-        target_index=some(method.sizes.n_target),
-        extra={name: features(len(index), s) for name, (_, index) in wanted.items()},
+        target_index=index(method.sizes.n_target),
+        extra={name: features(len(index), s) for name, (_, index) in extra.items()},
     )
 
 
-def a_step(name: str, n: int, s: Setting) -> Work:
+def train_step(name: str, n: int, s: Setting) -> Work:
     method = build(name, n, s)
     fill(method, s)
     method.train()
@@ -153,40 +154,40 @@ def a_step(name: str, n: int, s: Setting) -> Work:
     return work
 
 
-def a_refresh(name: str, n: int, s: Setting) -> Work:
+def refresh(name: str, n: int, s: Setting) -> Work:
     method = build(name, n, s)
     fill(method, s)
     method.eval()
-    look = Look(method.sizes.n_source, n, s)
+    extract = FreeFeatures(method.sizes.n_source, n, s)
     # UniOT refreshes before the first step alone; the others well within the run.
     step = 0 if name == "uniot" else STEPS - 1
-    return torch.no_grad()(lambda: method.refresh(look, step))
+    return torch.no_grad()(lambda: method.refresh(extract, step))
 
 
-def a_verdict(name: str, n: int, s: Setting) -> Work:
-    """The whole set at once, as a transductive method judges it."""
+def postprocess(name: str, n: int, s: Setting) -> Work:
+    """Predict the whole set at once, as a transductive method does."""
     method = build(name, n, s).eval()
     v = F.normalize(features(n, dataclasses.replace(s, width=method.config.width)))
     outputs = Outputs(torch.rand(n, s.n_classes, device=s.device), v[:, 0], v)
     return torch.no_grad()(lambda: method.postprocess(outputs))
 
 
-# What else is done with all images.
+# Other work on all images.
 
 
 def scores_of(n: int) -> Any:
-    """Unknown scores in two groups."""
+    """Return unknown scores in two groups."""
     draw = np.random.default_rng(0)
     return draw.normal(0, 1, n) + 4 * (draw.random(n) < 0.4)
 
 
-def the_rule(n: int, s: Setting) -> Work:
+def mixture_rule(n: int, s: Setting) -> Work:
     scores = scores_of(n)
     return lambda: mixture(scores)
 
 
 def predicting(n: int, s: Setting) -> Work:
-    """Heads of OVANet on embeddings, and the text of predictions.csv."""
+    """Apply OVANet's heads to embeddings, and write the text of predictions.csv."""
     method = build("ovanet", n, s).eval()
     store = ArrayStore(features(n, s)[:, None])
     classes = tuple(f"class {k}" for k in range(s.n_classes))
@@ -201,14 +202,14 @@ def predicting(n: int, s: Setting) -> Work:
 
 
 def scoring(n: int, s: Setting) -> Work:
-    """The same heads, with the features that a bench keeps."""
+    """Apply the same heads, with the features that a bench keeps."""
     method, store = build("ovanet", n, s).eval(), ArrayStore(features(n, s)[:, None])
     return lambda: predict_images(method, store, 224, s.device)
 
 
-def looking(n: int, s: Setting, most: int | None = None) -> Work:
-    """The loop's look at embeddings: at all images, or at some of them."""
-    domain = machine.made_up(features(n, s)[:, None], s.n_classes, s.device)
+def extracting(n: int, s: Setting, most: int | None = None) -> Work:
+    """Extract features of embeddings as the loop does: of all images, or of some."""
+    domain = machine.random_domain(features(n, s)[:, None], s.n_classes, s.device)
     config = RunConfig.from_flat(batch=s.batch)
     look = _Look(build("source_only", n, s).eval(), Batches(domain, domain, config))
     index = None if most is None else torch.randperm(n)[:most]
@@ -258,13 +259,13 @@ def nmi(n: int, s: Setting) -> Work:
 
 
 def pictures(n: int, s: Setting) -> Work:
-    """Features in the few directions that a bench stores."""
+    """Reduce features to the dimensions that a bench stores."""
     rows = features(n, s).numpy(force=True)
     return lambda: _in_few_directions(rows, rows[:SOURCE_SAMPLE])
 
 
 def checkpoint(n: int, s: Setting) -> Work:
-    """DANCE's state with its memory, as a checkpoint is written."""
+    """Write DANCE's state with its memory as a checkpoint."""
     state = build("dance", n, s).state_dict()
 
     def work() -> None:
@@ -282,17 +283,17 @@ def pairwise(loss: Callable[[Tensor, Tensor], Tensor], batch: int, s: Setting) -
 
 IMAGES: dict[str, Callable[[int, Setting], Work]] = {
     **{
-        f"step of {name}": lambda n, s, name=name: a_step(name, n, s)
+        f"step of {name}": lambda n, s, name=name: train_step(name, n, s)
         for name in ("dance", "uniot", "dcc", "glc", "tnt")
     },
     **{
-        f"refresh of {name}": lambda n, s, name=name: a_refresh(name, n, s)
+        f"refresh of {name}": lambda n, s, name=name: refresh(name, n, s)
         for name in ("uniot", "dcc", "glc", "cmu")
     },
-    "look at all images": looking,
-    f"look at {SOME} images": lambda n, s: looking(n, s, SOME),
-    "verdict of uniot": lambda n, s: a_verdict("uniot", n, s),
-    "mixture rule": the_rule,
+    "features of all images": extracting,
+    f"features of {SAMPLE} images": lambda n, s: extracting(n, s, SAMPLE),
+    "postprocessing of uniot": lambda n, s: postprocess("uniot", n, s),
+    "mixture rule": mixture_rule,
     "predictions": predicting,
     "scores with features": scoring,
     "sampling, an epoch": sampling_start,
@@ -306,7 +307,7 @@ IMAGES: dict[str, Callable[[int, Setting], Work]] = {
     "checkpoint of dance": checkpoint,
 }
 CLASSES: dict[str, Callable[[int, Setting], Work]] = {
-    f"step of {name}": lambda k, s, name=name: a_step(
+    f"step of {name}": lambda k, s, name=name: train_step(
         name, 2000, dataclasses.replace(s, n_classes=k)
     )
     for name in ("san", "ovanet", "uniot")
@@ -342,7 +343,7 @@ def grow(
     s: Setting,
     limit: float,
 ) -> dict[str, Any]:
-    """The cost at each size, up to where the next would be too much."""
+    """Return the cost at each size, up to where the next would be too much."""
     costs: list[Cost] = []
     stopped = None
     for size in sizes:
@@ -364,7 +365,7 @@ def grow(
 
 
 def _measure(work: Work, device: torch.device) -> Cost:
-    """The median of some runs, one if it is slow."""
+    """Return the median of several runs, or of one if it is slow."""
     machine.reset_peak(device)
     before = machine.memory().get("resident", 0.0), _allocated(device)
     times = [machine.seconds(work, device)]
@@ -380,7 +381,7 @@ def _allocated(device: torch.device) -> float:
 
 
 def _too_much(sizes: list[int], costs: list[Cost], device: torch.device, limit: float) -> bool:
-    """Whether the next size would take too long, or more memory than is free."""
+    """Return whether the next size would take too long, or more memory than is free."""
     used, times, last = sizes[: len(costs)], [cost.seconds for cost in costs], costs[-1]
     ratio = sizes[len(costs)] / used[-1]
     growth = max(1.0, slope(used, times) or 1.0)
@@ -390,7 +391,7 @@ def _too_much(sizes: list[int], costs: list[Cost], device: torch.device, limit: 
 
 
 def _room(device: torch.device) -> tuple[float, float]:
-    """MiB that are free, here and on the device; infinite where nobody tells."""
+    """Return the free MiB, here and on the device; infinite where that is not known."""
     place = Path("/proc/meminfo")
     lines = place.read_text().splitlines() if place.exists() else []
     free = (int(x.split()[1]) / 1024 for x in lines if x.startswith("MemAvailable"))
@@ -399,7 +400,7 @@ def _room(device: torch.device) -> tuple[float, float]:
 
 
 def slope(sizes: list[int], values: list[float]) -> float | None:
-    """Of the last three points on log–log axes."""
+    """Return the slope of the last three points on log–log axes."""
     if len(sizes) < 2:
         return None
     x, y = np.log(sizes[-3:]), np.log(values[-3:])
@@ -407,13 +408,13 @@ def slope(sizes: list[int], values: list[float]) -> float | None:
 
 
 def ladder(first: int, last: int, factor: float) -> list[int]:
-    """first, first · factor, … up to last."""
+    """Return first, first · factor, … up to last."""
     steps = round(math.log(last / first, factor), 6) if last > first else 0
     return [round(first * factor**i) for i in range(int(steps) + 1)]
 
 
 def plot(rows: list[dict[str, Any]], place: Path) -> None:
-    """A panel an axis, log–log, as PNG and SVG."""
+    """Draw a log–log panel per axis, as PNG and SVG."""
     matplotlib.rcParams.update({"svg.hashsalt": "unida", "font.size": 9})
     axes = list(dict.fromkeys(row["axis"] for row in rows))
     figure = Figure(figsize=(9, 5 * len(axes)), layout="constrained")
@@ -435,7 +436,7 @@ def plot(rows: list[dict[str, Any]], place: Path) -> None:
 
 def options() -> argparse.ArgumentParser:
     parser = machine.parser(__doc__)
-    parser.add_argument("--axes", type=machine.some_of(AXES), default=AXES)
+    parser.add_argument("--axes", type=machine.subset_of(AXES), default=AXES)
     parser.add_argument("--tasks", default="", help="those whose name has one of these in it")
     parser.add_argument("--smallest", type=int, default=1000, help="target images")
     parser.add_argument("--largest", type=int, help="target images")

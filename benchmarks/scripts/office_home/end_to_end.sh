@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The end-to-end runs of Office-Home on one GPU, those that matter most first.
 #
-#   benchmarks/office_home/end_to_end.sh DATA WEIGHTS OUT SECONDS
+#   benchmarks/scripts/office_home/end_to_end.sh DATA WEIGHTS OUT SECONDS
 #
 # DATA has the folders Art, Clipart, Product and Real_World, WEIGHTS is a file for resnet50-v1. Two
 # queues share the card; when the seconds are over, the same command goes on with what is missing.
@@ -19,7 +19,7 @@ bench() { # FOLDER STEPS ARGUMENT…
     ((left > 30)) || return 0
     timeout --signal=INT "$left" python -m unida bench office-home --data "$data" \
         --out "$out/$folder" --workers 1 --runs-per-worker 12 "$@" --option backbone=resnet50-v1 \
-        weights="$weights" steps="$steps" launch="${launch:-compiled}" checkpoint_every=5000 log_every=500 $more
+        weights="$weights" steps="$steps" ${launch-compile=true} checkpoint_every=5000 log_every=500 $more
 }
 
 tables() { # METHOD
@@ -33,11 +33,11 @@ robustness() { # METHOD
 }
 
 tables san & tables ovanet & wait
-python "$(dirname "$0")/../together.py" "$out/unda" --out "$out/together"
+python "$(dirname "$0")/../ensemble.py" "$out/unda" --out "$out/ensemble"
 robustness san & robustness ovanet & wait
-robustness san-no-scl & launch=auto bench unda 1000 --methods dcc --seeds 1 --tasks $four & wait
+robustness san-no-scl & launch= bench unda 1000 --methods dcc --seeds 1 --tasks $four & wait
 bench unda 1000 --methods san-no-scl,san-info-nce,san-no-aio --seeds 1 --tasks $four
-bench witness 10000 --methods ovanet --seeds 1 --tasks Art-Clipart & bench unda 1000 --methods san-released --seeds 1 --tasks $four & wait
+bench external_reference 10000 --methods ovanet --seeds 1 --tasks Art-Clipart & bench unda 1000 --methods san-released --seeds 1 --tasks $four & wait
 bench closed 1000 --setting closed --methods source_only --seeds 1 & more=precision=tf32 bench precision 1000 --methods ovanet --seeds 1 --tasks Art-Product,Product-Art & wait
 # The normalisation and the learning rate of the papers
 more="batch_norm=batch backbone_lr=0.1"

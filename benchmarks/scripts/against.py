@@ -1,11 +1,12 @@
 """Anyone's training script against ours: images a second on the same data and the same machine.
 
-    python benchmarks/against.py --source photos --target sketches --batch 36 --backbone resnet50 \\
+    python benchmarks/scripts/against.py --source photos --target sketches \\
+        --batch 36 --backbone resnet50 \\
         --theirs 'python train.py --batch_size 36' --theirs-in ../OVANet \\
         --theirs-steps-regex 'Train \\[(\\d+)/'
 
 Theirs is any command that prints the number of its step now and then; the first group of the
-regular expression finds it. Ours is `unida adapt` on the folders. Both are watched from outside in
+regular expression finds it. Ours is `unida adapt` on the folders. Both are timed from outside in
 the same way: between the first line after --warm-up steps and the line at --steps; then they are
 stopped. They take turns for --rounds rounds. A step sees --batch images of each domain
 (--theirs-batch where theirs differs), so images a second are steps a second × 2 × batch.
@@ -34,7 +35,7 @@ OURS = r"step (\d+)/"
 
 
 def lines(stream: IO[bytes]) -> Iterator[tuple[float, str]]:
-    """What a process prints and when; a carriage return, as progress bars use it, ends a line."""
+    """Yield the lines of a process and their times; a carriage return ends a line, too."""
     pending = b""
     while part := os.read(stream.fileno(), 65536):
         now = time.perf_counter()
@@ -45,7 +46,7 @@ def lines(stream: IO[bytes]) -> Iterator[tuple[float, str]]:
 
 @contextlib.contextmanager
 def running(command: list[str], folder: Path | None, limit: float) -> Iterator[IO[bytes]]:
-    """A command's output, both streams; at the end, or after `limit` seconds, it is stopped."""
+    """Run a command within the block, at most `limit` seconds; yield its output."""
     child = subprocess.Popen(
         command,
         cwd=folder,
@@ -73,24 +74,24 @@ def running(command: list[str], folder: Path | None, limit: float) -> Iterator[I
 def steps_per_second(
     command: list[str], pattern: str, args: argparse.Namespace, folder: Path | None = None
 ) -> float:
-    """Between the first step line after the warm-up and the one that reaches --steps."""
-    seen: list[tuple[int, float]] = []
-    said: deque[str] = deque(maxlen=8)
+    """Return steps per second from the first step after the warm-up until --steps."""
+    steps: list[tuple[int, float]] = []
+    last_lines: deque[str] = deque(maxlen=8)
     with running(command, folder, args.limit) as stream:
         for now, line in lines(stream):
-            said.append(line)
+            last_lines.append(line)
             found = re.search(pattern, line)
             if found and int(found[1]) >= args.warm_up:
-                seen.append((int(found[1]), now))
-            if seen and seen[-1][0] >= args.steps:
+                steps.append((int(found[1]), now))
+            if steps and steps[-1][0] >= args.steps:
                 break
-    if len(seen) < 2 or seen[0][0] == seen[-1][0]:
-        shown = "\n  ".join(said)
+    if len(steps) < 2 or steps[0][0] == steps[-1][0]:
+        shown = "\n  ".join(last_lines)
         sys.exit(
             f"{shlex.join(command)}\nprinted fewer than two steps from {args.warm_up} on that "
             f"match {pattern!r}. Its last lines:\n  {shown}"
         )
-    (first, begin), (last, end) = seen[0], seen[-1]
+    (first, begin), (last, end) = steps[0], steps[-1]
     if begin == end:
         sys.exit(
             f"{shlex.join(command)}\nprinted its steps from {args.warm_up} to {last} all at once, "
@@ -100,7 +101,7 @@ def steps_per_second(
 
 
 def ours(args: argparse.Namespace, out: Path) -> list[str]:
-    """`unida adapt`, long enough that it is stopped before it ends; ten lines in --steps."""
+    """Return the command of `unida adapt`, long enough to be stopped before it ends."""
     command = [sys.executable, "-m", "unida", "adapt"]
     values = {
         "source": args.source.absolute(),
@@ -120,7 +121,7 @@ def ours(args: argparse.Namespace, out: Path) -> list[str]:
 
 
 def take_turns(args: argparse.Namespace, folder: Path) -> tuple[list[float], list[float]]:
-    """Steps a second of both, a round each."""
+    """Return steps per second of both, by round."""
     of_theirs, of_ours = [], []
     for i in range(args.rounds):
         theirs = shlex.split(args.theirs)

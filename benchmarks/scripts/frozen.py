@@ -1,7 +1,7 @@
-"""Heads on stored embeddings, the recipe without a GPU: how long, where the time goes, what helps.
+"""Heads on stored embeddings, the recipe without a GPU: time by part of a step, and variants.
 
-    python benchmarks/frozen.py
-    python benchmarks/frozen.py --methods san,ovanet,uniot --steps 200
+    python benchmarks/scripts/frozen.py
+    python benchmarks/scripts/frozen.py --methods san,ovanet,uniot --steps 200
 
 Random embeddings stand in for those of a frozen backbone; `unida adapt --frozen` trains on the same
 arrays in the same loop. Three tables: the whole run of each method; the parts of a step, timed one
@@ -37,16 +37,16 @@ TIMES = ("ms_per_step", "fastest_ms", "times_as_fast", "seconds_of_2000")
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to do the same step.
+    """A variant of the same step.
 
     Attributes:
         optimizer: options of SGD that replace the loop's.
         threads: of PyTorch's; 0 leaves them.
-        keep_memory: large arrays are not handed back to the system between steps (glibc alone).
+        keep_memory: large arrays are not returned to the system between steps (glibc only).
         bf16: matrix products of heads and losses in bfloat16.
         settings: of the method.
         whole: the method's parts as large as beside a backbone that is trained.
-        methods: where it makes sense; empty for all.
+        methods: where it applies; empty for all.
     """
 
     optimizer: tuple[tuple[str, bool], ...] = ()
@@ -80,7 +80,7 @@ VARIANTS: dict[str, Variant] = {
 
 
 class EveryStep:
-    """Sits in the loop's report: when each step was done."""
+    """Progress callback of the loop that records when each step was done."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -91,13 +91,13 @@ class EveryStep:
         self.times.append(time.perf_counter())
 
     def steps(self, warm_up: int) -> list[float]:
-        """Seconds of each step after the first few; the last one ends the run and is left out."""
+        """Return seconds of each step after the first few, without the last, which ends the run."""
         pairs = zip(self.times[warm_up:-2], self.times[warm_up + 1 : -1], strict=True)
         return [late - early for early, late in pairs]
 
 
 def train(name: str, domains: tuple[Domain, Domain], steps: int, variant: Variant) -> EveryStep:
-    """Trains the heads of a method for some steps."""
+    """Train the heads of a method for some steps."""
     source, target = domains
     config = configure(
         method=name,
@@ -135,7 +135,7 @@ def _as_varied(variant: Variant, device: torch.device) -> Iterator[None]:
 
 
 def _keep_memory(keep: bool) -> None:
-    """Whether glibc serves large arrays from its heap instead of fresh pages, each time zeroed."""
+    """Let glibc serve large arrays from its heap instead of fresh pages, zeroed each time."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
         mallopt(_M_MMAP_MAX, 0 if keep else 65536)
@@ -150,7 +150,7 @@ def _sgd(instead: dict[str, bool], *args: Any, **options: Any) -> torch.optim.SG
 
 
 class Parts:
-    """Adds up the time spent in functions, by name."""
+    """Accumulates the time spent in functions, by name."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -181,7 +181,7 @@ PARTS: dict[str, tuple[Any, str]] = {
 
 
 def split(name: str, domains: tuple[Domain, Domain], steps: int) -> dict[str, Any]:
-    """Milliseconds of a step by part; to time the parts costs a little itself."""
+    """Return milliseconds of a step by part; timing itself costs a little."""
     parts = Parts(domains[0].device)
     with contextlib.ExitStack() as stack:
         for part, (place, function) in PARTS.items():
@@ -215,10 +215,10 @@ def whole_run(name: str, domains: tuple[Domain, Domain], steps: int) -> dict[str
 
 
 def variants(
-    name: str, domains: tuple[Domain, Domain], wanted: list[str], probe: int, rounds: int
+    name: str, domains: tuple[Domain, Domain], selected: list[str], probe: int, rounds: int
 ) -> list[dict[str, Any]]:
-    """Median milliseconds of a step of each variant, over rounds in which they take turns."""
-    fitting = [v for v in wanted if not VARIANTS[v].methods or name in VARIANTS[v].methods]
+    """Return median milliseconds of a step of each variant, over rounds that take turns."""
+    fitting = [v for v in selected if not VARIANTS[v].methods or name in VARIANTS[v].methods]
     times: dict[str, list[float]] = {variant: [] for variant in fitting}
     for _ in range(rounds):
         for variant in fitting:
@@ -241,7 +241,7 @@ def variants(
 
 def options() -> argparse.ArgumentParser:
     parser = machine.parser(__doc__)
-    parser.add_argument("--methods", type=machine.some_of(METHODS), default=["san"])
+    parser.add_argument("--methods", type=machine.subset_of(METHODS), default=["san"])
     parser.add_argument("--images", type=int, default=5000, help="embeddings a domain")
     parser.add_argument("--width", type=int, default=2048, help="numbers of an embedding")
     parser.add_argument("--views", type=int, default=4, help="augmented ones of each image")
@@ -249,7 +249,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, default=2000, help="of the whole run; 0 for none")
     parser.add_argument("--probe", type=int, default=20, help="steps of a variant in a round")
     parser.add_argument("--rounds", type=int, default=3, help="in which variants take turns")
-    parser.add_argument("--variants", type=machine.some_of(VARIANTS), default=list(VARIANTS))
+    parser.add_argument("--variants", type=machine.subset_of(VARIANTS), default=list(VARIANTS))
     return parser
 
 
@@ -257,7 +257,7 @@ def main(argv: list[str] | None = None) -> None:
     args = options().parse_args(argv)
     device = machine.by_device(args, {}, {})
     source, target = (
-        machine.made_up(
+        machine.random_domain(
             machine.random_embeddings(args.images, args.views, args.width, seed),
             args.classes,
             device,

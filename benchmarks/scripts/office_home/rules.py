@@ -1,11 +1,12 @@
-"""H under every reject rule, and expected calibration error before and after, of a bench.
+"""H under every reject rule of a bench, and expected calibration error before and after.
 
     unida bench office-home --data DIR --out RESULTS --methods san,ovanet,source_only \
         --option holdout=0.1
-    python benchmarks/office_home/rules.py RESULTS --threshold 0.5 --to benchmarks/office_home/rules
+    python benchmarks/scripts/office_home/rules.py RESULTS --threshold 0.5 \
+        --to benchmarks/office_home/rules
 
 Without `holdout=` nothing is held out: there is no rule `source` and nothing is calibrated. ECE is
-in 15 bins of equal width: on held-out source images (each calibrated without looking at
+in 15 bins of equal width: on held-out source images (each calibrated without
 itself) and, with the truth that a bench has, on known target images. A results.jsonl without its
 run folders has H of the recorded rules only.
 """
@@ -32,20 +33,20 @@ ECE = ("source before", "source after", "target before", "target after")
 
 
 def h_of_rules(result: Result, folder: Path | None, thresholds: Iterable[float]) -> Row:
-    """H under the rules recorded, and at fixed thresholds where the scores are there."""
+    """Return H under the recorded rules, and at fixed thresholds where scores are available."""
     values = {name: rule.scores["h"] for name, rule in result.rules.items()}
     row = {name: math.nan if h is None else h for name, h in values.items()}
     if folder:
         arrays, unknown = read_arrays(folder, result.refine), len(result.known_classes)
         for value in thresholds:
             rule = pick_rule({}, f"threshold:{value}")
-            verdicts = np.where(rule.is_unknown(arrays.unknown_score), unknown, arrays.best)
-            row[rule.name] = score(arrays.labels, verdicts, unknown=unknown).h
+            predicted = np.where(rule.is_unknown(arrays.unknown_score), unknown, arrays.best)
+            row[rule.name] = score(arrays.labels, predicted, unknown=unknown).h
     return row
 
 
 def errors(result: Result, folder: Path | None) -> Row:
-    """Calibration errors, before and after; empty where nothing was calibrated."""
+    """Return calibration errors before and after; empty where nothing was calibrated."""
     run = RunFolder(folder or "")
     if folder is None or not run.calibration.exists():
         return {}
@@ -66,7 +67,7 @@ def _on_target(arrays: Arrays, confidence: np.ndarray, result: Result) -> float:
 
 
 def table(title: str, rows: list[tuple[tuple[str, str, str], Row]], scale: float) -> list[str]:
-    """Markdown: a line a run, then the mean of each method."""
+    """Return Markdown with a line per run, then the mean of each method."""
     names = list(dict.fromkeys(name for _, row in rows for name in row))
     lines = [f"## {title}", "", f"| method | task | seed | {' | '.join(names)} |"]
     lines.append("|---|---|---:|" + "---:|" * len(names))

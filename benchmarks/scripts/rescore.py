@@ -1,11 +1,10 @@
-"""Fits the reject rules of this version to the stored scores of finished runs.
+"""Fit the reject rules of this version to the stored scores of finished runs.
 
-    python benchmarks/rescore.py RESULTS ...
+    python benchmarks/scripts/rescore.py RESULTS ...
 
-RESULTS are folders of `unida bench`, whose results are written anew. No model is needed:
-such a rule sees the target's scores and nothing else, and what no threshold has a say in stays as
-it was, but for an oracle of other rules, which goes. `made_with` then names the commit of the rules
-beside that of the run.
+RESULTS are folders of `unida bench`, whose results are rewritten. No model is needed: these rules
+use the target's scores only. Numbers that depend on no threshold stay; the oracle, which belongs to
+other rules, is removed. `made_with` then names the commit of the rules beside that of the run.
 """
 
 import argparse

@@ -1,23 +1,23 @@
 """Does training wait for data? From files on disk to the first step, and then step by step.
 
-    python benchmarks/waiting.py
-    python benchmarks/waiting.py --modes disk-host --steps 10000
+    python benchmarks/scripts/waiting.py
+    python benchmarks/scripts/waiting.py --modes disk-host --steps 10000
 
 Writes JPEGs of its own into a temporary folder. For every cache mode: the time to the first step on
 a first and on later starts (the operating system has the files in memory in either case), the share
-of a step spent waiting for pixels, the peak of memory and how memory grows. `fixed` is a run that
-is handed the same pixels every time, what a step would cost if data were free. On a GPU, `memory`
+of a step spent waiting for pixels, the peak of memory and how memory grows. `fixed` is a run on
+the same pixels every time: the cost of a step without data loading. On a GPU, `memory`
 and `disk` move the pixels there if they fit; `memory-host` and `disk-host` leave them where they
 are, as for a larger set.
 
-A `load` is from the folders to domains that can be asked for images; a `start` goes on until the
-first batch lies on the device, which is when the first step begins.
+A `load` lasts from the folders to domains that serve images; a `start` lasts until the first batch
+is on the device, when the first step begins.
 
 Memory of the process's own is anonymous; the peak also has pages of mapped files, which the system
 takes back when it needs them. Growth is of own memory, from a tenth of the steps to the last.
 
 Waiting is what the loop's own thread spends on the next batch. A GPU works behind that thread, and
-on a CPU decoding takes cores from the step instead; so the ratio to `fixed` is the whole truth.
+on a CPU decoding takes cores from the step instead, so the ratio to `fixed` is the better measure.
 """
 
 import argparse
@@ -62,7 +62,7 @@ ON_CUDA = {
     "modes": [FIXED, "memory", "disk", "memory-host", "disk-host", "stream"],
 }
 N_CLASSES = 10
-SETTLE = 3  # s: the cache does not trust the times of files younger than two
+SETTLE = 3  # s: the cache ignores modification times younger than two
 STARTS = (
     "first_load_s",
     "second_load_s",
@@ -78,7 +78,7 @@ MEMORY = ("own_above_start_mib", "peak_above_start_mib", "device_peak_mib", "gro
 
 
 def write_images(root: Path, n: int, width: int, height: int) -> None:
-    """n JPEGs, half of them source in class folders, half target; all of them different."""
+    """Write n different JPEGs, half of them source in class folders, half target."""
     draw = np.random.default_rng(0)
     scenes = [_scene(draw, width, height) for _ in range(16)]
     places = []
@@ -97,7 +97,7 @@ def write_images(root: Path, n: int, width: int, height: int) -> None:
 
 
 def _scene(draw: np.random.Generator, width: int, height: int) -> Any:
-    """Soft shapes with some grain: a JPEG of it is about as large as one of a photograph."""
+    """Return smooth shapes with some grain, whose JPEG is about as large as a photograph's."""
     small = draw.integers(0, 256, (12, 16, 3), dtype=np.uint8)
     soft = np.asarray(Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC))
     grain = draw.normal(0, 6, soft.shape)
@@ -108,7 +108,7 @@ def _scene(draw: np.random.Generator, width: int, height: int) -> Any:
 
 
 class _Pool:
-    """The thread that fetches ahead; what it hands out notes how long it is waited for."""
+    """The prefetching thread; its futures record how long they are waited for."""
 
     def __init__(self, pool: ThreadPoolExecutor, device: torch.device) -> None:
         self.pool, self.device = pool, device
@@ -120,7 +120,7 @@ class _Pool:
 
 
 class _Waited:
-    """A future that notes how long it is waited for; the first one also when it was there."""
+    """A future that records how long it is waited for; the first one also when it was ready."""
 
     def __init__(self, future: "Future[Any]", pool: _Pool) -> None:
         self.future, self.pool = future, pool
@@ -136,7 +136,7 @@ class _Waited:
 
 
 class FixedPixels:
-    """The same pixels whatever is asked for."""
+    """The same pixels for every index."""
 
     key = None
 
@@ -151,7 +151,7 @@ class FixedPixels:
 
 
 class Watch:
-    """Sits in the loop's report: when the first step was done, speed, memory on the way."""
+    """Progress callback of the loop: time of the first step, speed, memory."""
 
     def __init__(self, steps: int, device: torch.device) -> None:
         self.steps, self.device = steps, device
@@ -195,7 +195,7 @@ def _left_on_host() -> Iterator[None]:
 
 @dataclasses.dataclass
 class Start:
-    """What one start of a run showed: times in seconds, memory in MiB."""
+    """Measurements of one start of a run: times in seconds, memory in MiB."""
 
     loaded: float
     first_batch: float
@@ -208,7 +208,7 @@ class Start:
 
 
 def start(mode: str, root: Path, config: RunConfig, device: torch.device) -> Start:
-    """From files to the last step; building the network is left out of all times."""
+    """Run from files to the last step; building the network is not timed."""
     gc.collect()
     machine.reset_peak(device)
     before, begin = machine.memory(), time.perf_counter()
@@ -237,7 +237,7 @@ def start(mode: str, root: Path, config: RunConfig, device: torch.device) -> Sta
 
 
 def summary(mode: str, first: Start, later: list[Start]) -> dict[str, Any]:
-    """One row: a first start of a mode, and those after it, which were trained to the end."""
+    """Summarise a mode: its first start, and those after it, which trained to the end."""
     # The first interval has what a first step costs, and the last the run's end.
     rates = [rate for one in later for rate in one.watch.rates[1:-1] or one.watch.rates]
     waits = [wait for one in later for wait in one.waits[1:]] or [0.0]
@@ -270,7 +270,7 @@ def summary(mode: str, first: Start, later: list[Start]) -> dict[str, Any]:
 def measure(
     modes: list[str], rounds: int, root: Path, config: RunConfig, device: torch.device
 ) -> list[dict[str, Any]]:
-    """A first start of every mode, then rounds in which the modes take turns."""
+    """Measure a first start of every mode, then rounds in which the modes take turns."""
     own = {mode: config.replace(cache_dir=str(root / "cache" / mode)) for mode in modes}
     first = {m: start(m, root, machine.with_steps(own[m], 1), device) for m in modes}
     later: dict[str, list[Start]] = {mode: [] for mode in modes}
@@ -287,7 +287,7 @@ def _difference(
 
 
 def compare(rows: list[dict[str, Any]], pixels_mib: float, budget_gb: float) -> None:
-    """Adds how a mode stands to free data, and to the budget of memory."""
+    """Add the ratio to a run without data loading, and the memory budget."""
     fixed = next((row["step_ms"] for row in rows if row["mode"] == FIXED), None)
     for row in rows:
         row["step_over_fixed"] = row["step_ms"] / fixed if fixed else None
@@ -299,7 +299,7 @@ def options() -> argparse.ArgumentParser:
     parser = machine.parser(__doc__)
     parser.add_argument("--images", type=int, default=4000, help="JPEGs, half of them source")
     parser.add_argument("--jpeg", type=machine.numbers, default=[500, 375], help="width,height")
-    parser.add_argument("--modes", type=machine.some_of(ON_CUDA["modes"]))
+    parser.add_argument("--modes", type=machine.subset_of(ON_CUDA["modes"]))
     parser.add_argument("--steps", type=int, help="of each mode, in all rounds together")
     parser.add_argument("--rounds", type=int, help="modes take turns; memory is of the last")
     parser.add_argument("--method", default="san")
@@ -317,13 +317,13 @@ def main(argv: list[str] | None = None) -> None:
         root = Path(folder)
         write_images(root, args.images, *args.jpeg)
         time.sleep(SETTLE)
-        torch.zeros(1, device=device)  # a GPU's own start is not that of the data
+        torch.zeros(1, device=device)  # the start of the GPU is not that of the data
         config = RunConfig.from_flat(
             method=args.method,
             backbone=args.backbone,
             image_size=args.image_size,
             batch=args.batch,
-            lr=1e-4,  # the images are noise: nothing is learned, but it must stay finite
+            lr=1e-4,  # the images are noise, but losses must stay finite
             steps=max(1, args.steps // args.rounds),
             memory_gb=args.memory_gb,
             log_every=max(1, min(50, args.steps // args.rounds // 6)),

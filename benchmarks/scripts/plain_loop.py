@@ -1,7 +1,8 @@
-"""OVANet trained the way most released code trains: something for `against.py` to time.
+"""OVANet trained like most released code: a baseline for `against.py` to time.
 
-    python benchmarks/against.py --source photos --target sketches --batch 36 --backbone resnet50 \\
-        --theirs "python benchmarks/plain_loop.py photos sketches --backbone resnet50" \\
+    python benchmarks/scripts/against.py --source photos --target sketches \\
+        --batch 36 --backbone resnet50 \\
+        --theirs "python benchmarks/scripts/plain_loop.py photos sketches --backbone resnet50" \\
         --theirs-steps-regex 'Train (\\d+)/'
 
 Written for this repository after the common pattern: data loaders with four workers each, Pillow
@@ -30,7 +31,7 @@ from unida.models.heads import ClosedAndOpen
 
 
 class Images(Dataset[tuple[Tensor, int]]):
-    """Files, decoded and augmented when asked for."""
+    """Image files, decoded and augmented on access."""
 
     def __init__(self, paths: tuple[Path, ...], labels: Any, size: int) -> None:
         self.paths, self.labels, self.size = paths, labels, size
@@ -51,7 +52,7 @@ class Images(Dataset[tuple[Tensor, int]]):
         return (pixels - mean) / std, int(self.labels[i])
 
 
-def for_ever(loader: DataLoader[tuple[Tensor, int]]) -> Iterator[list[Tensor]]:
+def cycle(loader: DataLoader[tuple[Tensor, int]]) -> Iterator[list[Tensor]]:
     while True:
         yield from loader
 
@@ -67,13 +68,13 @@ def loaders(args: argparse.Namespace) -> tuple[Iterator[list[Tensor]], Iterator[
     of_target = Images(target.paths, np.zeros(len(target), int), args.image_size)
     sampler = WeightedRandomSampler(weights, len(weights))
     return (
-        for_ever(DataLoader(of_source, sampler=sampler, **options)),
-        for_ever(DataLoader(of_target, shuffle=True, **options)),
+        cycle(DataLoader(of_source, sampler=sampler, **options)),
+        cycle(DataLoader(of_target, shuffle=True, **options)),
         len(source.classes),
     )
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source")
     parser.add_argument("target")
@@ -82,7 +83,7 @@ def main() -> None:
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--workers", type=int, default=4, help="of each data loader")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     from_source, from_target, n_classes = loaders(args)
     net = build_backbone(args.backbone, "none")
@@ -107,9 +108,9 @@ def main() -> None:
         optimizer.zero_grad()
         torch.stack(list(losses.values())).sum().backward()
         optimizer.step()
-        said = " ".join(f"{name} {value.item():.4f}" for name, value in losses.items())
+        values = " ".join(f"{name} {value.item():.4f}" for name, value in losses.items())
         if step % 10 == 0:
-            print(f"Train {step}/{args.steps} {said}", flush=True)
+            print(f"Train {step}/{args.steps} {values}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""A network on the CPU with large blocks of memory used again, as `unida` has it, and handed back.
+"""A network on the CPU with large blocks of memory reused, as in `unida`, and released.
 
-    python benchmarks/memory.py
-    python benchmarks/memory.py --networks resnet50 --rounds 5
+    python benchmarks/scripts/memory.py
+    python benchmarks/scripts/memory.py --networks resnet50 --rounds 5
 
-Each measurement is a process of its own, so that peaks are its own; both ways take turns. Counted
-are the seconds the cores worked, which other programs do not lengthen.
+Each measurement is a process of its own, so that peaks are its own; both ways take turns. CPU time
+is measured, which other programs do not lengthen.
 """
 
 import argparse
@@ -22,33 +22,33 @@ from unida.models.backbones.base import Backbone
 from unida.utils.process import reuse_memory
 
 WORKS = ("embed", "train")
-KEPT, HANDED_BACK = "kept", "handed back"
+KEPT, RELEASED = "kept", "released"
 SIDES = {"small_cnn": 32, "resnet18": 224, "resnet50": 224}
 BATCHES = {"small_cnn": 50, "resnet18": 2, "resnet50": 1}
 
 
-def main() -> None:
+def main(argv: list[str] | None = None) -> None:
     parser = machine.parser(__doc__)
     parser.set_defaults(device="cpu")
-    parser.add_argument("--networks", type=machine.some_of(SIDES), default=list(SIDES))
+    parser.add_argument("--networks", type=machine.subset_of(SIDES), default=list(SIDES))
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--once", nargs=3, metavar=("NETWORK", "WORK", "WAY"), help="one process")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.once:
         print(json.dumps(measure(*args.once, batch=args.batch, threads=args.threads)))
         return
     device = machine.by_device(args, {}, {})
     results = [compare(network, work, args) for network in args.networks for work in WORKS]
     del args.once
-    columns = ("network", "work", "seconds_handed_back", "seconds_kept", "times_as_fast")
-    machine.show("Memory", results, (*columns, "mib_handed_back", "mib_kept"))
+    columns = ("network", "work", "seconds_released", "seconds_kept", "times_as_fast")
+    machine.show("Memory", results, (*columns, "mib_released", "mib_kept"))
     machine.write(args, "memory", device, results)
 
 
 def compare(network: str, work: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Both ways, by turns: medians."""
-    found: dict[str, list[dict[str, float]]] = {KEPT: [], HANDED_BACK: []}
+    """Measure both ways in turns; return medians."""
+    found: dict[str, list[dict[str, float]]] = {KEPT: [], RELEASED: []}
     for _ in range(args.rounds):
         for way, rows in found.items():
             rows.append(_in_a_process(network, work, way, args))
@@ -59,10 +59,10 @@ def compare(network: str, work: str, args: argparse.Namespace) -> dict[str, Any]
     return {
         "network": network,
         "work": work,
-        "seconds_handed_back": seconds[HANDED_BACK],
+        "seconds_released": seconds[RELEASED],
         "seconds_kept": seconds[KEPT],
-        "times_as_fast": seconds[HANDED_BACK] / seconds[KEPT],
-        "mib_handed_back": mib[HANDED_BACK],
+        "times_as_fast": seconds[RELEASED] / seconds[KEPT],
+        "mib_released": mib[RELEASED],
         "mib_kept": mib[KEPT],
     }
 
@@ -85,10 +85,10 @@ def measure(network: str, work: str, way: str, batch: int, threads: int | None) 
     images = torch.rand(batch, 3, SIDES[network], SIDES[network])
     step = _training(backbone, images) if work == "train" else _embedding(backbone, images)
     step()
-    begin = _worked()
+    begin = _cpu_seconds()
     for _ in range(BATCHES[network]):
         step()
-    seconds = 100 * (_worked() - begin) / (batch * BATCHES[network])
+    seconds = 100 * (_cpu_seconds() - begin) / (batch * BATCHES[network])
     return {"seconds": seconds, "mib": machine.memory().get("peak", 0.0)}
 
 
@@ -108,7 +108,7 @@ def _training(backbone: Backbone, images: torch.Tensor) -> Any:
     return step
 
 
-def _worked() -> float:
+def _cpu_seconds() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 

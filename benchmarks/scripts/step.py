@@ -1,13 +1,14 @@
 """Images a second: the bare network step and our full training step, in one run.
 
-    python benchmarks/step.py
-    python benchmarks/step.py --backbone vit-small --batch 36,128 --precisions bf16
+    python benchmarks/scripts/step.py
+    python benchmarks/scripts/step.py --backbone vit-small --batch 36,128 --precisions bf16
 
 The bare step (a) is the network and nothing else: as many forwards as the method makes, of a fixed
-batch that lies on the device, a linear head, cross-entropy, backward, SGD; launched kernel by
+batch on the device, a linear head, cross-entropy, backward, SGD; launched kernel by
 kernel, recorded as a CUDA graph, or recorded and compiled. The full step (b) is the training loop
-as users run it: batches from decoded pixels, views, all losses, optimiser, logging, launched alike.
-Blocks of (a) and (b) take turns, so that whatever slows the machine down slows both; the figures
+as users run it: batches from decoded pixels, views, all losses, optimiser, logging; launched in the
+same way.
+Blocks of (a) and (b) take turns, so other load on the machine slows both; the figures
 are medians over blocks. Without a GPU everything is small.
 """
 
@@ -85,7 +86,7 @@ class Bare:
         self.launch = self.step
 
     def record(self, compiled: bool) -> None:
-        """From here on a step is one graph, perhaps of compiled kernels."""
+        """Record the step as one graph, optionally of compiled kernels."""
         if compiled:
             self.forward = torch.compile(self.net.forward, dynamic=False)
         stream = torch.cuda.Stream()
@@ -113,7 +114,7 @@ class Bare:
 
 
 class TakingTurns:
-    """Sits in the loop's report: after a block of its steps, a block of bare ones."""
+    """Progress callback of the loop: after a block of its steps, a block of bare ones."""
 
     def __init__(self, bare: Bare, args: argparse.Namespace, device: torch.device) -> None:
         self.bare, self.device = bare, device
@@ -142,7 +143,7 @@ class TakingTurns:
 def measure(
     name: str, domains: tuple[Domain, Domain], config: RunConfig, args: argparse.Namespace
 ) -> dict[str, Any]:
-    """One row: a method with one batch size, precision and mode."""
+    """Measure a method with one batch size, precision and mode."""
     source, target = domains
     device = source.device
     torch.manual_seed(0)
@@ -172,14 +173,14 @@ def measure(
 def run_config(
     args: argparse.Namespace, method: str, batch: int, precision: Any, mode: str
 ) -> RunConfig:
-    """A run long enough for all blocks; the step after them takes the last checkpoint."""
+    """Return a run long enough for all blocks; the step after them has the last checkpoint."""
     return RunConfig.from_flat(
         method=method,
         backbone=args.backbone,
         image_size=args.image_size,
         batch=batch,
         precision=precision,
-        lr=1e-4,  # what is learned from noise matters to nobody, but it must stay finite
+        lr=1e-4,  # the data is noise, but losses must stay finite
         steps=args.warm_up + args.repeats * args.steps + 1,
         log_every=min(50, args.steps),
         checkpoint_every=10**9,
@@ -190,14 +191,14 @@ def run_config(
 def options() -> argparse.ArgumentParser:
     parser = machine.parser(__doc__)
     parser.add_argument(
-        "--methods", type=machine.some_of(METHODS), default=["san", "ovanet", "dance"]
+        "--methods", type=machine.subset_of(METHODS), default=["san", "ovanet", "dance"]
     )
-    parser.add_argument("--modes", type=machine.some_of(MODES))
-    parser.add_argument("--precisions", type=machine.some_of(PRECISIONS))
+    parser.add_argument("--modes", type=machine.subset_of(MODES))
+    parser.add_argument("--precisions", type=machine.subset_of(PRECISIONS))
     parser.add_argument("--backbone", help="a name, hf:… or vit-small (random weights, no file)")
     parser.add_argument("--batch", type=machine.numbers, help="images a step and domain; several")
     parser.add_argument("--image-size", type=int)
-    parser.add_argument("--images", type=int, help="made-up images a domain")
+    parser.add_argument("--images", type=int, help="random images per domain")
     parser.add_argument("--steps", type=int, help="in a block")
     parser.add_argument("--repeats", type=int, help="blocks")
     parser.add_argument("--warm-up", type=int, default=5, help="steps before the first block")
@@ -211,7 +212,7 @@ def main(argv: list[str] | None = None) -> None:
     torch.backends.cudnn.benchmark = args.cudnn_benchmark
     side = run_config(args, "san", 2, "fp32", "eager").data.pixel_size
     domains = tuple(
-        machine.made_up(machine.random_pixels(args.images, side, seed), N_CLASSES, device)
+        machine.random_domain(machine.random_pixels(args.images, side, seed), N_CLASSES, device)
         for seed in (0, 1)
     )
     rows = []

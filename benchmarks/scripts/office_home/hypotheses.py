@@ -1,10 +1,10 @@
-"""Three suspects for OVANet's distance to its paper, on a frozen ResNet-50: a task, three seeds.
+"""Three hypotheses about OVANet's distance to its paper: frozen ResNet-50, a task, three seeds.
 
-    python benchmarks/office_home/suspects.py DATA WEIGHTS [--task Product-Art]
+    python benchmarks/scripts/office_home/hypotheses.py DATA WEIGHTS [--task Product-Art]
 
 DATA has a folder a domain. Only one thing differs in each row: the precision the network computes
 in, how source images are drawn, or how target images are shown while the heads are trained. All are
-judged on plain images, so the first row is that of the tables.
+scored on plain images, so the first row is that of the tables.
 """
 
 import argparse
@@ -32,22 +32,22 @@ from unida.utils.rng import generator
 Embed = Callable[[Tensor, View, torch.dtype | None], FloatArray]
 
 
-class Alike(Shuffled):
-    """Source images drawn alike, so that a common class is seen more often."""
+class Uniform(Shuffled):
+    """Source images drawn uniformly, so that common classes are drawn more often."""
 
     def __init__(self, labels: IntArray, batch: int, seed: int) -> None:
         super().__init__(len(labels), batch, seed)
 
 
 def embedder(weights: str) -> Embed:
-    """What shows images to the network, in some view and precision."""
+    """Return a function that embeds images in a view and precision."""
     backbone = build_backbone("resnet50-v1", weights).eval()
 
     @torch.inference_mode()
     def embed(images: Tensor, view: View, dtype: torch.dtype | None) -> FloatArray:
         with backbone.precision(dtype):
             parts = [
-                backbone(make_view(view, part, 224, generator(0, "suspects", number)))
+                backbone(make_view(view, part, 224, generator(0, "hypotheses", number)))
                 for number, part in enumerate(images.split(64))
             ]
         return torch.cat(parts).numpy()
@@ -56,7 +56,7 @@ def embedder(weights: str) -> Embed:
 
 
 def read(data: Path, domain: str, classes: tuple[str, ...]) -> tuple[Tensor, np.ndarray]:
-    """Pixels of all images of these classes, and the names of their classes."""
+    """Return pixels of all images of these classes, and their class names."""
     images = find_images(load_protocol("office-home"), domain, data).images
     pairs = [(path, name) for name in classes for path in images[name]]
     pixels = np.stack([decode_file(path, 256) for path, _ in pairs])
@@ -66,7 +66,7 @@ def read(data: Path, domain: str, classes: tuple[str, ...]) -> tuple[Tensor, np.
 def heads(
     source: FloatArray, labels: np.ndarray, shown: FloatArray, plain: FloatArray, truth: np.ndarray
 ) -> str:
-    """H by the own rule, known, unknown, AUROC and closed accuracy of OVANet's heads in %."""
+    """Return H (own rule), known, unknown, AUROC and closed accuracy of OVANet's heads in %."""
     runs = []
     for seed in range(3):
         adapter = unida.UniversalAdapter("ovanet", steps=1000, random_state=seed, reject="own")
@@ -98,8 +98,8 @@ def main(argv: list[str] | None = None) -> None:
         print(f"| {name} | {heads(train, labels, shown, plain, truth)} |", flush=True)
 
     row("as in the tables", x, y, y)
-    with patch("unida.training.loop.Balanced", Alike):
-        row("source images drawn alike, not classes", x, y, y)
+    with patch("unida.training.loop.Balanced", Uniform):
+        row("source images drawn uniformly, not by class", x, y, y)
     x_low, y_low = (embed(images, EVAL_VIEW, torch.bfloat16) for images in (of_source, of_target))
     row("the network in bf16", x_low, y_low, y_low)
     row("target shown in random crops, mirrored", x, embed(of_target, WEAK_VIEW, None), y)
