@@ -9,15 +9,17 @@ from tests.processes import UNIDA, started, wait_for
 from unida.bench.results import read_results
 from unida.cli.main import main
 
-STEPS = 12
+pytestmark = pytest.mark.slow
+
+STEPS = 8
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """3 methods × 2 tasks × 2 seeds; the bench and its runs were killed on the way."""
+    """2 methods × 2 tasks × 2 seeds; the bench and its runs were killed on the way."""
     out = tmp_path_factory.mktemp("digits") / "results"
     command = [
-        *("bench", "digits", "--methods", "source_only,ovanet,san", "--seeds", "2"),
+        *("bench", "digits", "--methods", "source_only,san", "--seeds", "2"),
         *("--workers", "2", "--out", str(out)),
         *("--option", f"steps={STEPS}", "log_every=4", "checkpoint_every=4", "device=cpu"),
     ]
@@ -25,7 +27,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         wait_for(lambda: len(list(out.glob("runs/*/result.jsonl"))) >= 2, bench)
         bench.kill()
     before = {file: file.stat().st_mtime_ns for file in out.glob("runs/*/result.jsonl")}
-    assert 2 <= len(before) < 12
+    assert 2 <= len(before) < 8
     assert main(command) == 0
     assert {file: file.stat().st_mtime_ns for file in before} == before  # none was done again
     return out
@@ -34,9 +36,9 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_all_runs_are_there_and_only_those(results: Path) -> None:
     found = {(r.entry, r.source, r.target, r.seed) for r in read_results(results)}
     tasks = (("mnist", "uci"), ("uci", "mnist"))
-    entries = ("source_only", "ovanet", "san")
+    entries = ("source_only", "san")
     assert found == {(e, *task, seed) for e in entries for task in tasks for seed in (0, 1)}
-    assert len(list((results / "runs").iterdir())) == 12
+    assert len(list((results / "runs").iterdir())) == 8
 
 
 def test_the_table_has_means_over_seeds_and_says_how_it_was_made(

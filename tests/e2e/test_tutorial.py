@@ -32,6 +32,8 @@ LINES = [
 ]
 STEPS = 30
 
+pytestmark = pytest.mark.slow
+
 Shown = dict[str, str]
 """What each line of the page printed."""
 
