@@ -2,7 +2,7 @@
 
 Usage: `python -m tests.utils.distributed_worker TASK OUT METHOD …`.
 
-Started with the environment a launcher sets; without it, it is the single process to compare with.
+Run by a launcher, or alone as the single process to compare with.
 """
 
 import sys
@@ -12,8 +12,8 @@ import torch
 
 from tests.tasks import Task
 from unida import load
+from unida.cli.main import main as unida
 from unida.data.samples import Skipped
-from unida.pipeline import run_adaptation
 from unida.training.predictions import prediction_lines
 from unida.training.run_folder import write_lines, write_text
 
@@ -27,8 +27,8 @@ def main(root: Path, out: Path, methods: list[str]) -> None:
     for name in methods:
         method, _, frozen = name.partition("+")
         options = OPTIONS | {"method": method, "cache_dir": str(out / "cache")}
-        run_adaptation(task.config(out / name, frozen=bool(frozen), **options))
-    # Prediction by the whole team: 80 images and a bad one.
+        assert unida(["adapt", *task.arguments(out / name, frozen=bool(frozen), **options)]) == 0
+    # Prediction by all processes: 80 images and a bad one.
     model = load(out / methods[0], "cpu")
     skipped: list[Skipped] = []
     predictions = model.predict([task.target, root / "bad.png"], skipped=skipped)

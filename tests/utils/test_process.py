@@ -1,4 +1,4 @@
-"""What the command asks of its process."""
+"""Settings of the command's own process."""
 
 import ctypes
 import subprocess
@@ -11,18 +11,18 @@ from unida.utils import process
 
 
 class FakeLibrary:
-    """Stands for the C library; says what it was asked."""
+    """Stands for the C library; notes the calls."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, int]] = []
+        self.calls: list[tuple[int, int]] = []
 
     def mallopt(self, option: int, value: int) -> int:
-        self.asked.append((option, value))
+        self.calls.append((option, value))
         return 1
 
 
 @pytest.fixture(autouse=True)
-def nobody_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_user_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in process._USER_SETTINGS:
         monkeypatch.delenv(name, raising=False)
 
@@ -36,29 +36,29 @@ def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
 
 def test_large_blocks_are_used_again(library: FakeLibrary) -> None:
     process.reuse_memory()
-    assert dict(library.asked) == {-3: 2**30, -1: 2**31 - 1}
+    assert dict(library.calls) == {-3: 2**30, -1: 2**31 - 1}
 
 
 @pytest.mark.parametrize("name", process._USER_SETTINGS)
-def test_what_a_user_chose_stays(
+def test_user_settings_stay(
     library: FakeLibrary, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setenv(name, "131072")
     process.reuse_memory()
-    assert library.asked == []
+    assert library.calls == []
 
 
 def test_another_c_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    calls: list[str] = []
 
     class WithoutMallopt:
         def __getattr__(self, name: str) -> None:
-            asked.append(name)
+            calls.append(name)
             raise AttributeError(name)
 
     monkeypatch.setattr(ctypes, "CDLL", lambda name: WithoutMallopt())
     process.reuse_memory()
-    assert asked == ["mallopt"]
+    assert calls == ["mallopt"]
 
 
 FAULTS = """
@@ -69,7 +69,7 @@ if sys.argv[1:]:
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 bytearray(1 << 26)
 before = faults()
-for _ in range(20):
+for _ in range(6):
     bytearray(1 << 26)
 print(faults() - before)
 """
@@ -79,8 +79,8 @@ print(faults() - before)
     not sys.platform.startswith("linux") or not hasattr(ctypes.CDLL(None), "mallopt"),
     reason="glibc alone has the call",
 )
-def test_the_system_is_asked_for_fewer_pages(tmp_path: Path) -> None:
-    """64 MiB, twenty times: the pages come once, not every time."""
+def test_fewer_pages_are_requested(tmp_path: Path) -> None:
+    """64 MiB, six times: the pages are requested once, not every time."""
     script = tmp_path / "faults.py"
     script.write_text(FAULTS)
 
@@ -90,4 +90,4 @@ def test_the_system_is_asked_for_fewer_pages(tmp_path: Path) -> None:
         )
         return int(done.stdout)
 
-    assert faults("reuse") < faults() / 10
+    assert faults("reuse") < faults() / 3
