@@ -61,7 +61,7 @@ def make_run(
     run.write_predictions(
         Prediction(p, names[y], float(c), float(s), "mixture") for p, y, c, s in rows
     )
-    _atlas(group, of_source, source, k, rng).save(run.features)
+    _features(group, of_source, source, k, rng).save(run.features)
     run.write_skipped([Skipped(folder / "target" / f"{HOSTILE}.gif", "not an image")])
     for step in range(10, 101, 10):
         loss = {"ce": 2.0 / step, "scl": 1 + rng.random() / 10}
@@ -100,18 +100,18 @@ def _draw(
 
 
 def _write_model(run: RunFolder, classes: Sequence[str]) -> None:
-    note = "the target's scores form two groups, the stranger one 25% of the images"
-    said = {
+    note = "the target's scores have two modes, the higher one 25% of the images"
+    header = {
         "method": "san",
         "settings": {"beta": 0.5},
         "classes": classes,
         "reject": "mixture",
         "rules": {"mixture": {"name": "mixture", "threshold": THRESHOLD, "note": note}},
     }
-    save_file({"x": np.zeros(1)}, run.model, metadata={"unida": json.dumps(said)})
+    save_file({"x": np.zeros(1)}, run.model, metadata={"unida": json.dumps(header)})
 
 
-def _atlas(
+def _features(
     group: np.ndarray[Any, Any],
     of_source: np.ndarray[Any, Any],
     source: tuple[Path, ...],
@@ -165,9 +165,9 @@ def _write_extras(
     calibration = {"temperature": 1.4, "ece_before": 0.12, "ece_after": 0.03, "bins": bins}
     before = [bin | {"accuracy": bin["confidence"] - 0.15} for bin in bins]
     write_text(run.calibration, json.dumps(calibration | {"bins_before": before}))
-    quality = {
+    diagnostics = {
         "estimates": {"source_accuracy": 0.93, "agreement": None},
         "about": {"source_accuracy": "Share of held-out source images that are right."},
         "warnings": [{"what": "Class cup has few images.", "advice": "More would help."}],
     }
-    write_text(run.diagnostics, json.dumps(quality))
+    write_text(run.diagnostics, json.dumps(diagnostics))

@@ -1,7 +1,7 @@
-"""`report.html`: a run as one page that needs nothing else.
+"""`report.html`: a finished run as one page that loads nothing else.
 
-`reading` finds what a run folder holds, `choosing` which images are shown, `plane` where they lie
-on the map, `thumbnails` what they look like; `words` says it in sentences, `content` puts it
-together as plain values, and `page` writes these into the page. What the page does with them is
-in `page.js`.
+`data` reads what a run folder holds, `sampling` selects the images shown, `layout` places them on
+the map and `thumbnails` draws them. `content` turns this into sections of plain values, `sentences`
+writes its prose, and `page` puts everything into page.html, page.css and page.js. A section is
+added as a function in `content.SECTIONS`, an element of page.html and a function of page.js.
 """

@@ -1,5 +1,6 @@
 """`unida report RUN`, and the page that every run leaves."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -14,10 +15,12 @@ from unida.training.run_folder import RunFolder, write_text
 from unida.utils import distributed
 from unida.utils.console import say
 
+logger = logging.getLogger("unida")
+
 
 @dataclass(frozen=True)
 class Report:
-    """Writes the report of a finished run: one HTML file that opens from disk.
+    """Write the report of a finished run: one HTML file that opens from disk.
 
     Example: unida report runs/first --labels sketches-by-class
     """
@@ -33,33 +36,40 @@ class Report:
     """auto, cpu, cuda, cuda:N or mps; used with --labels only."""
 
 
-def run_report(report: Report) -> None:
-    """Writes the page and says where it is."""
-    run = RunFolder(report.run)
-    if report.labels:
-        model = load(report.run, report.device)
-        result = evaluate(model, report.labels)
-        write_text(run.evaluation, to_json(result, model, report.labels.absolute()))
-    say(f"Report: {write_report(run, report.to)}")
+def run_report(given: Report) -> None:
+    """Evaluate the run where labels are given, and write its report."""
+    run = RunFolder(given.run)
+    if given.labels:
+        model = load(given.run, given.device)
+        result = evaluate(model, given.labels)
+        write_text(run.evaluation, to_json(result, model, given.labels.absolute()))
+    say(f"Report: {write_report(run, given.to)}")
+
+
+def build_report(run: RunFolder | str | Path) -> str:
+    """Return the report of a finished run as an HTML page."""
+    return render(collect(run if isinstance(run, RunFolder) else RunFolder(run)))
 
 
 def write_report(run: RunFolder, to: Path | None = None) -> Path:
-    """Writes the page of a finished run; of a team of processes, the first one does."""
-    place = to or run.report
+    """Write the report of a finished run, in the main process only."""
+    path = to or run.report
     if distributed.is_main_process():
-        write_text(place, render(collect(run)))
-    return place
+        write_text(path, build_report(run))
+    return path
 
 
 def report_if_possible(run: RunFolder) -> None:
-    """The same at the end of a run, which is whole without its report and must not fail by it."""
+    """Write the report; a run is complete without it, so a failure is only a warning."""
     try:
         say(f"Report: {write_report(run)}")
     except Exception as error:
-        say(f"The report was not written ({error!r}): `unida report {run.path}` tries again.")
+        logger.warning(
+            "The report was not written (%r): `unida report %s` tries again.", error, run.path
+        )
 
 
 def refresh_report(run: RunFolder) -> None:
-    """A page that is there is made anew, so that it shows what was found since."""
+    """Write the report again where there is one, so that it shows what was found since."""
     if run.report.exists():
         report_if_possible(run)

@@ -1,8 +1,9 @@
-"""Where images lie on the map: neighbours attract, all others repel.
+"""Places of images on the map: nearest neighbours attract, random pairs repel.
 
-The layout of UMAP (McInnes, Healy and Melville, 2018) in short: a graph of nearest neighbours,
-whose edges pull with the weight of UMAP's fuzzy sets, and random pairs that push. It begins at the
-two main directions. Differences: edges are not made symmetric, and all images move at once.
+A short version of UMAP's layout (McInnes, Healy and Melville, 2018): a graph of nearest neighbours
+whose edges attract with the weight of UMAP's fuzzy sets, and random pairs that repel, initialized
+by the first two principal components. Differences: edges are not made symmetric, and all images
+move at once.
 """
 
 import numpy as np
@@ -11,88 +12,90 @@ from sklearn.neighbors import NearestNeighbors
 from unida.types import Features, FloatArray, IntArray
 from unida.utils.rng import derive_seed
 
-FEWEST = 20
-"""Fewer images have no neighbourhoods to speak of: their two main directions are shown."""
+MIN_IMAGES = 20
+"""Of fewer images the first two principal components are shown."""
 NEIGHBOURS = 10
-PUSHES = 3
-A, B = 0.583, 1.334  # UMAP's curve for the smallest distance 0.5: marks should not hide each other
-MOST_MOVE = 4.0
+NEGATIVE_SAMPLES = 3
+A, B = 0.583, 1.334  # UMAP's curve for min_dist 0.5, so that marks do not hide each other
+MAX_STEP = 4.0
 
 
 def layout_2d(features: Features, seed: int) -> tuple[FloatArray, str]:
-    """Puts images into the plane.
+    """Place images in the plane.
 
     Args:
-        features: of all images shown, (N, D), main directions first.
+        features: (N, D), principal components of all images shown.
         seed: of the random pairs.
 
     Returns:
-        Places (N, 2), and how they were found in words.
+        Places (N, 2), and a description of how they were found.
     """
     x = features.astype(np.float64)
     start = np.zeros((len(x), 2))
     start[:, : x.shape[1]] = x[:, :2]
-    if len(x) < FEWEST or not np.ptp(start, axis=0).any():
-        return start, "the two directions in which the features differ most"
+    if len(x) < MIN_IMAGES or not np.ptp(start, axis=0).any():
+        return start, "the first two principal components of the features"
     rng = np.random.default_rng(derive_seed(seed, "plane"))
     start *= 10 / np.abs(start).max()
-    start += rng.normal(scale=1e-3, size=start.shape)  # equal images must not sit on one point
-    return _spread(start, *_graph(x), rng), (
+    start += rng.normal(scale=1e-3, size=start.shape)  # equal images must not share a point
+    return _optimize(start, *_graph(x), rng), (
         "a map on which images with similar features lie close together (UMAP's layout); "
         "distances between far groups mean little"
     )
 
 
 def _graph(x: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Nearest neighbours (N, k) of each image, and how strongly each of them pulls."""
+    """Return nearest neighbours (N, k) of each image, and the weights of these edges."""
     k = min(NEIGHBOURS, len(x) - 1)
     distance, near = NearestNeighbors(n_neighbors=k + 1, n_jobs=1).fit(x).kneighbors(x)
     distance, near = distance[:, 1:], near[:, 1:]
     beyond = distance - distance[:, :1]
     low, high = np.full(len(x), 1e-12), np.full(len(x), distance.max() + 1e-9)
-    for _ in range(30):  # the width at which the pulls sum to log2 k
+    for _ in range(30):  # bisection for the width at which the weights sum to log2 k
         width = (low + high) / 2
-        wide = np.exp(-beyond / width[:, None]).sum(1) > np.log2(k + 1)
-        high, low = np.where(wide, width, high), np.where(wide, low, width)
+        too_wide = np.exp(-beyond / width[:, None]).sum(1) > np.log2(k + 1)
+        high, low = np.where(too_wide, width, high), np.where(too_wide, low, width)
     return near, np.exp(-beyond / ((low + high) / 2)[:, None])
 
 
-def _spread(
-    place: FloatArray, near: IntArray, pull: FloatArray, rng: np.random.Generator
+def _optimize(
+    place: FloatArray, near: IntArray, weight: FloatArray, rng: np.random.Generator
 ) -> FloatArray:
     n = len(place)
-    rounds = int(np.clip(600_000 / n, 80, 150))
-    every = np.arange(n)
-    for done in range(rounds):
-        step = 1 - done / rounds
-        for k in range(near.shape[1]):  # one edge of each image at a time, or they overshoot
-            heads = every[rng.random(n) < pull[:, k]]
+    n_iter = int(np.clip(600_000 / n, 80, 150))
+    everything = np.arange(n)
+    for i in range(n_iter):
+        step = 1 - i / n_iter
+        for k in range(near.shape[1]):  # one edge of each image at a time, against overshooting
+            heads = everything[rng.random(n) < weight[:, k]]
             tails = near[heads, k]
             gap = place[heads] - place[tails]
-            far = (gap**2).sum(1) + 1e-9
-            move = step * _limited(gap * (-2 * A * B * far ** (B - 1) / (1 + A * far**B))[:, None])
+            squared = (gap**2).sum(1) + 1e-9
+            move = step * _clip(
+                gap * (-2 * A * B * squared ** (B - 1) / (1 + A * squared**B))[:, None]
+            )
             _add(place, heads, move)
             _add(place, tails, -move)
-            heads = np.tile(heads, PUSHES)
+            heads = np.tile(heads, NEGATIVE_SAMPLES)
             gap = place[heads] - place[rng.integers(0, n, len(heads))]
-            far = (gap**2).sum(1)
-            push = 2 * B / ((0.001 + far) * (1 + A * far**B))
-            _add(place, heads, step * _limited(gap * push[:, None]))
+            squared = (gap**2).sum(1)
+            repulsion = 2 * B / ((0.001 + squared) * (1 + A * squared**B))
+            _add(place, heads, step * _clip(gap * repulsion[:, None]))
     return place
 
 
-def _limited(move: FloatArray) -> FloatArray:
-    return np.clip(move, -MOST_MOVE, MOST_MOVE)
+def _clip(move: FloatArray) -> FloatArray:
+    return np.clip(move, -MAX_STEP, MAX_STEP)
 
 
 def _add(place: FloatArray, index: IntArray, move: FloatArray) -> None:
-    """Adds moves, several to the same image too; `np.add.at` is slower."""
+    """Add moves, also several to one image; faster than `np.add.at`."""
     for axis in (0, 1):
         place[:, axis] += np.bincount(index, move[:, axis], minlength=len(place))
 
 
 def to_grid(place: FloatArray, steps: int = 65535) -> IntArray:
-    """Places as whole numbers from 0 to `steps`, in the middle, the longer way across."""
+    """Scale places to whole numbers from 0 to `steps`, centred, the longer axis horizontal."""
     centred = place - place.mean(0)
     place = centred @ np.linalg.svd(centred, full_matrices=False)[2].T  # screens are wide
     low, high = place.min(0), place.max(0)

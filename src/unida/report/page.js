@@ -3,8 +3,8 @@
 // never as markup: names of files and classes may be anything.
 (() => {
 const D = JSON.parse(document.getElementById("data").textContent);
-const T = D.target, S = D.source;
-const N = T.path.length, M = S.path.length, K = D.classes.length, UNKNOWN = K;
+const R = D.run, T = D.target, S = D.source;
+const N = T.path.length, M = S.path.length, K = R.classes.length, UNKNOWN = K;
 const FIRST = 12, MORE = 48;  // pictures of a shelf at first, and more at a time
 const $ = id => document.getElementById(id);
 
@@ -33,68 +33,68 @@ const percent = (part, digits = 0) => `${(100 * part).toFixed(digits)}%`;
 const short = value => typeof value !== "number" ? "–"
   : Number.isInteger(value) ? whole(value)
   : Math.abs(value) >= 1000 || Math.abs(value) < 0.001 ? value.toExponential(2) : value.toPrecision(3);
-const className = k => k === UNKNOWN ? "unknown" : D.classes[k];
+const className = k => k === UNKNOWN ? "unknown" : R.classes[k];
 const plural = (n, one, many) => `${whole(n)} ${n === 1 ? one : many}`;
 function whenIdle(work, wait) {
   let timer = 0;
   return () => { clearTimeout(timer); timer = setTimeout(work, wait); };
 }
 
-// ---------- what the person says: names of categories, corrected labels ----------
-const KEY = `unida:${D.run.id}:${D.categories ? D.categories.id : ""}`;
-const said = { names: {}, labels: {} };
-let served = false, agreed = {};  // what the server has of this page; another may be open
-function readOwn() {
+// ---------- corrections: names of categories, labels of images ----------
+const KEY = `unida:${R.id}:${D.categories ? D.categories.id : ""}`;
+const corrections = { names: {}, labels: {} };
+let served = false, saved = {};  // what the server has of this page; another may be open
+function readLocal() {
   try { return JSON.parse(localStorage.getItem(KEY)) || {}; } catch { return {}; }
 }
-function takeOver(state) {
+function setCorrections(state) {
   for (const part of ["names", "labels"]) {
     const found = state && typeof state[part] === "object" && state[part] || {};
-    said[part] = Object.assign(Object.create(null), found);
+    corrections[part] = Object.assign(Object.create(null), found);
   }
 }
-function sayState(text, bad = false) {
+function showState(text, bad = false) {
   $("saved").textContent = text;
   $("saved").classList.toggle("bad", bad);
 }
 const post = whenIdle(async () => {
-  const sent = { names: { ...said.names }, labels: { ...said.labels } };
+  const sent = { names: { ...corrections.names }, labels: { ...corrections.labels } };
   try {
     const answer = await fetch("/save", {
       method: "POST", headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ ...sent, base: agreed }),
+      body: JSON.stringify({ ...sent, base: saved }),
     });
-    if (answer.ok) agreed = sent;
+    if (answer.ok) saved = sent;
     const reply = answer.ok ? {} : await answer.json().catch(() => ({}));
-    sayState(answer.ok ? "saved" : `not saved: ${reply.error || answer.status}`, !answer.ok);
-  } catch { sayState("not saved: unida review does not answer", true); }
+    showState(answer.ok ? "saved" : `not saved: ${reply.error || answer.status}`, !answer.ok);
+  } catch { showState("not saved: unida review does not respond", true); }
 }, 350);
 function keep() {
-  if (served) { sayState("saving …"); post(); return; }
+  if (served) { showState("saving …"); post(); return; }
   try {
-    localStorage.setItem(KEY, JSON.stringify(said));
-    sayState("kept in this browser");
-  } catch { sayState("cannot be kept: export before you leave", true); }
+    localStorage.setItem(KEY, JSON.stringify(corrections));
+    showState("kept in this browser");
+  } catch { showState("cannot be kept: export before you leave", true); }
 }
-async function askServer() {
+async function connect() {
   if (!location.protocol.startsWith("http")) return;
   try {
     const answer = await fetch("/saved");
     if (!answer.ok) return;
     const state = await answer.json();
     served = true;
-    agreed = state;
-    takeOver(state);
-    sayState("changes are saved to the run");
+    saved = state;
+    setCorrections(state);
+    showState("changes are saved to the run");
     refreshNames();
     refreshLabels();
   } catch { /* another server: the page works by itself */ }
 }
-const fullPath = i => D.root + T.path[i];
-const labelOf = i => said.labels[fullPath(i)];
+const fullPath = i => R.root + T.path[i];
+const labelOf = i => corrections.labels[fullPath(i)];
 function groupName(id) {
-  const group = D.categories.groups.find(one => one.id === id);
-  return said.names[id] || group && group.name || "";
+  const category = D.categories.found.find(one => one.id === id);
+  return corrections.names[id] || category && category.name || "";
 }
 const groupTitle = id => groupName(id) || `category ${id}`;
 
@@ -125,7 +125,7 @@ const LIGHT = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
 const DARK = ["#4ba3e3", "#ff8a4c", "#2fc79b", "#ef9fcb", "#f5bd48", "#9ad8fb", "#b79ae6"];
 const SHAPES = ["circle", "square", "triangle", "diamond"];
 const dark = () => document.documentElement.dataset.theme === "dark";
-function look(k, none) {
+function styleOf(k, none) {
   if (k === none) return { colour: dark() ? "#98a2af" : "#7d8590", shape: "circle" };
   const palette = dark() ? DARK : LIGHT;
   return { colour: palette[k % palette.length], shape: SHAPES[Math.floor(k / palette.length) % SHAPES.length] };
@@ -159,7 +159,7 @@ const marks = [];  // legends that must be drawn again when the theme changes
 function mark(k, none) {
   const canvas = el("canvas", { "aria-hidden": "true" });
   const draw = () => {
-    const drawn = stamp(look(k, none), 5, false);
+    const drawn = stamp(styleOf(k, none), 5, false);
     canvas.width = canvas.height = 28;
     canvas.getContext("2d").drawImage(drawn.canvas, 0, 0, drawn.canvas.width, drawn.canvas.height, 14 - drawn.side, 14 - drawn.side, 2 * drawn.side, 2 * drawn.side);
   };
@@ -239,24 +239,24 @@ const pathOf = i => isSource(i) ? S.path[i - N] : T.path[i];
 const classOf = i => isSource(i) ? S.label[i - N] : T.label[i];
 function facts(i) {
   if (isSource(i)) return [["Domain", "source"], ["Class", className(classOf(i))]];
-  const label = T.label[i], rows = [["Domain", "target"], ["Verdict", className(label)]];
+  const label = T.label[i], rows = [["Domain", "target"], ["Prediction", className(label)]];
   if (label === UNKNOWN && D.map) rows.push(["Nearest known class", className(T.best[i])]);
   rows.push(["Confidence", percent(T.confidence[i] / 1000)], ["Unknown score", short(T.score[i])]);
-  rows.push(["Threshold", short(D.run.rule.threshold)], ["Doubt", percent(T.doubt[i] / 1000)]);
+  rows.push(["Threshold", short(R.rule.threshold)], ["Doubt", percent(T.doubt[i] / 1000)]);
   if (T.category[i]) rows.push(["Category", groupTitle(T.category[i])]);
   if (T.truth && T.truth[i] !== null) rows.push(["True class", T.truth[i]]);
-  if (missing.has(i)) rows.push(["Picture", "the file could not be read"]);
+  if (missing.has(i)) rows.push(["Image", "the file could not be read"]);
   return rows;
 }
-function inWords(i) {
+function describe(i) {
   if (isSource(i)) return `source, ${className(classOf(i))}`;
-  const sure = percent(T.confidence[i] / 1000);
-  return T.label[i] === UNKNOWN ? `unknown (nearest: ${className(T.best[i])}, ${sure})` : `${className(T.label[i])}, ${sure} sure`;
+  const confidence = percent(T.confidence[i] / 1000);
+  return T.label[i] === UNKNOWN ? `unknown (nearest: ${className(T.best[i])}, ${confidence})` : `${className(T.label[i])}, confidence ${confidence}`;
 }
 function isRight(i) {
   if (!T.truth || T.truth[i] === null) return null;
-  const known = D.classes.includes(T.truth[i]);
-  return known ? T.truth[i] === D.classes[T.label[i]] : T.label[i] === UNKNOWN;
+  const known = R.classes.includes(T.truth[i]);
+  return known ? T.truth[i] === R.classes[T.label[i]] : T.label[i] === UNKNOWN;
 }
 
 // ---------- one image, opened ----------
@@ -280,12 +280,12 @@ function step(by) {
   if (next !== undefined) open(next, opened.list);
 }
 function ownLabels() {
-  const known = new Set([...D.classes, "unknown"]);
-  return [...new Set(Object.values(said.labels))].filter(name => !known.has(name)).sort();
+  const known = new Set([...R.classes, "unknown"]);
+  return [...new Set(Object.values(corrections.labels))].filter(name => !known.has(name)).sort();
 }
 function fillLabels(i) {
   const select = $("label-select"), now = labelOf(i);
-  const names = [...D.classes, "unknown", ...ownLabels()];
+  const names = [...R.classes, "unknown", ...ownLabels()];
   select.replaceChildren(
     el("option", { value: "", text: `as predicted: ${className(T.label[i])}` }),
     ...names.map((name, k) => el("option", { value: `=${k}`, text: name })),
@@ -303,7 +303,7 @@ function fillLabels(i) {
   };
 }
 function correct(i, name) {
-  if (name === null) delete said.labels[fullPath(i)]; else said.labels[fullPath(i)] = name;
+  if (name === null) delete corrections.labels[fullPath(i)]; else corrections.labels[fullPath(i)] = name;
   keep();
   refreshLabels();
 }
@@ -327,19 +327,19 @@ function tileNumber(value, name) {
   return el("div", { class: "tile-number" }, el("b", { text: value }), el("span", { text: name }));
 }
 function drawSummary() {
-  document.title = `${D.run.name} · unida report`;
-  $("title").textContent = D.run.name;
-  $("subtitle").textContent = `${D.run.method} (${D.run.paper})`;
-  const unknown = D.counts[UNKNOWN], seen = D.counts.slice(0, K).filter(count => count).length;
+  document.title = `${R.name} · unida report`;
+  $("title").textContent = R.name;
+  $("subtitle").textContent = `${R.method} (${R.paper})`;
+  const unknown = R.counts[UNKNOWN], found = R.counts.slice(0, K).filter(count => count).length;
   const doubtful = T.doubt.filter(doubt => doubt >= 750).length;
   const tiles = [
-    [whole(D.total), "target images"], [`${seen} / ${K}`, "known classes found"],
-    [percent(unknown / D.total), "called unknown"], [percent(doubtful / N), "verdicts in doubt"]];
-  if (D.categories) tiles.push([whole(D.categories.groups.length), "categories discovered"]);
-  if (D.n_skipped) tiles.push([whole(D.n_skipped), "files skipped"]);
+    [whole(R.total), "target images"], [`${found} / ${K}`, "known classes found"],
+    [percent(unknown / R.total), "called unknown"], [percent(doubtful / N), "doubtful predictions"]];
+  if (D.categories) tiles.push([whole(D.categories.found.length), "categories discovered"]);
+  if (D.skipped.count) tiles.push([whole(D.skipped.count), "files skipped"]);
   $("tiles").replaceChildren(...tiles.map(pair => tileNumber(...pair)));
   $("words").replaceChildren(...D.summary.map(text => el("p", { text })));
-  const warnings = (D.quality && D.quality.warnings || []).map(one =>
+  const warnings = (D.diagnostics && D.diagnostics.warnings || []).map(one =>
     el("p", { class: "note" }, el("b", { text: `${one.what} ` }), one.advice || ""));
   const notes = D.notes.map(text => el("p", { class: "note plain", text }));
   $("warnings").replaceChildren(...warnings, ...notes);
@@ -348,18 +348,18 @@ function drawSummary() {
   drawEstimates();
 }
 function drawBars() {
-  const order = [...D.counts.keys()].filter(k => D.counts[k] || K <= 30);
-  order.sort((a, b) => (a === UNKNOWN) - (b === UNKNOWN) || D.counts[b] - D.counts[a]);
-  const most = Math.max(...D.counts, 1);
-  $("verdicts").replaceChildren(...order.map(k => {
+  const order = [...R.counts.keys()].filter(k => R.counts[k] || K <= 30);
+  order.sort((a, b) => (a === UNKNOWN) - (b === UNKNOWN) || R.counts[b] - R.counts[a]);
+  const most = Math.max(...R.counts, 1);
+  $("predictions").replaceChildren(...order.map(k => {
     const fill = el("span", { class: "fill" });
-    fill.style.width = percent(D.counts[k] / most, 2);
-    fill.style.background = look(k, UNKNOWN).colour;
-    fill.hidden = D.counts[k] === 0;
+    fill.style.width = percent(R.counts[k] / most, 2);
+    fill.style.background = styleOf(k, UNKNOWN).colour;
+    fill.hidden = R.counts[k] === 0;
     fill.dataset.k = k;
     return el("button", { type: "button", onclick: () => showClass(k) },
       el("span", { class: "name", text: className(k), title: className(k) }),
-      el("span", { class: "track" }, fill), el("span", { class: "value", text: whole(D.counts[k]) }));
+      el("span", { class: "track" }, fill), el("span", { class: "value", text: whole(R.counts[k]) }));
   }));
 }
 function drawScores() {
@@ -370,8 +370,8 @@ function drawScores() {
   const picture = svg("svg", { viewBox: `0 0 ${W} ${H}`, role: "img", "aria-label": `Histogram of unknown scores; the threshold is ${short(threshold)}` });
   counts.forEach((count, b) => {
     const height = count ? Math.max(1.5, count / top * (base - 22)) : 0;
-    const strange = (edges[b] + edges[b + 1]) / 2 >= threshold;
-    const bar = svg("rect", { x: x(edges[b]) + .6, y: base - height, width: Math.max(.5, W / counts.length - 1.2), height, rx: 1.5, class: strange ? "unknown-bar" : "known-bar" });
+    const rejected = (edges[b] + edges[b + 1]) / 2 >= threshold;
+    const bar = svg("rect", { x: x(edges[b]) + .6, y: base - height, width: Math.max(.5, W / counts.length - 1.2), height, rx: 1.5, class: rejected ? "unknown-bar" : "known-bar" });
     bar.append(svg("title", { text: `${short(edges[b])} to ${short(edges[b + 1])}: ${plural(count, "image", "images")}` }));
     picture.append(bar);
   });
@@ -385,14 +385,14 @@ function drawScores() {
   $("scores").replaceChildren(picture);
 }
 function drawEstimates() {
-  const quality = D.quality;
-  const rows = Object.entries(quality && quality.estimates || {}).filter(([, value]) => value !== null);
+  const diagnostics = D.diagnostics;
+  const rows = Object.entries(diagnostics && diagnostics.estimates || {}).filter(([, value]) => value !== null);
   if (!rows.length) return;
-  const about = quality.about || {};
+  const about = diagnostics.about || {};
   const value = one => typeof one === "object" ? JSON.stringify(one) : short(one);
   $("estimates").replaceChildren(el("figure", { class: "card" },
     el("figcaption", {}, "Estimates ", el("span", { class: "faint", text: "made without target labels" })),
-    table(["", "value", "what it is"], rows.map(([name, one]) => [name.replace(/_/g, " "), value(one), about[name] || ""]), [1])));
+    table(["", "value", "meaning"], rows.map(([name, one]) => [name.replace(/_/g, " "), value(one), about[name] || ""]), [1])));
 }
 function table(head, rows, numbers = []) {
   const cells = row => row.map((text, c) => el("td", { text, class: numbers.includes(c) ? "number" : "" }));
@@ -402,7 +402,7 @@ function table(head, rows, numbers = []) {
 }
 
 // ---------- map ----------
-const map = { zoom: 1, x: .5, y: .5, over: -1, only: new Set(), by: "class", stamps: new Map(), draws: 0, asked: false, list: [], pictures: new Map() };
+const map = { zoom: 1, x: .5, y: .5, over: -1, only: new Set(), by: "class", stamps: new Map(), draws: 0, scheduled: false, list: [], pictures: new Map() };
 const X = D.map ? Float32Array.from(D.map.x, v => v / 65535) : [];
 const Y = D.map ? Float32Array.from(D.map.y, v => v / 65535) : [];
 const CELLS = 64, cells = new Map();
@@ -412,9 +412,9 @@ function groupOf(i) {
   return isSource(i) ? -1 : T.category[i];
 }
 const none = () => map.by === "class" ? UNKNOWN : 0;
-function lookOf(group) {
-  if (map.by === "class") return look(group, UNKNOWN);
-  return group > 0 ? look(group - 1, -1) : look(0, 0);
+function styleOfGroup(group) {
+  if (map.by === "class") return styleOf(group, UNKNOWN);
+  return group > 0 ? styleOf(group - 1, -1) : styleOf(0, 0);
 }
 const HIDDEN = 0, FADED = 1, LIT = 2;
 const state = new Uint8Array(N + M), groups = new Int32Array(N + M);  // of every mark
@@ -432,9 +432,9 @@ function scale() { return Math.min((map.width - 90) / WIDE, (map.height - 40) / 
 const screenX = i => (X[i] - map.x) * scale() + map.width / 2;
 const screenY = i => (Y[i] - map.y) * scale() + map.height / 2;
 function redraw() {
-  if (map.asked || !D.map) return;
-  map.asked = true;
-  requestAnimationFrame(() => { map.asked = false; draw(); });
+  if (map.scheduled || !D.map) return;
+  map.scheduled = true;
+  requestAnimationFrame(() => { map.scheduled = false; draw(); });
 }
 function radius() {
   const base = N + M < 400 ? 5.5 : N + M < 2500 ? 4 : 2.8;
@@ -443,7 +443,7 @@ function radius() {
 }
 function stampOf(group, hollow) {
   const r = Math.round(2 * radius()) / 2, key = `${group}/${hollow}/${r}/${dark()}/${map.by}`;
-  if (!map.stamps.has(key)) map.stamps.set(key, stamp(lookOf(group), r, hollow));
+  if (!map.stamps.has(key)) map.stamps.set(key, stamp(styleOfGroup(group), r, hollow));
   return map.stamps.get(key);
 }
 function draw() {
@@ -486,7 +486,7 @@ function drawPictures(pen) {
     map.pictures.set(key, i);
     const ratio = shapeOf(i), width = ratio >= 1 ? ROOM - 8 : (ROOM - 8) * ratio, height = width / ratio;
     const left = (Math.floor(x / ROOM) + .5) * ROOM - width / 2, top = (Math.floor(y / ROOM) + .5) * ROOM - height / 2;
-    pen.fillStyle = lookOf(groups[i]).colour;
+    pen.fillStyle = styleOfGroup(groups[i]).colour;
     pen.fillRect(left - 2, top - 2, width + 4, height + 4);
     paint(pen, i, left, top, width, height, redraw);
   }
@@ -526,7 +526,7 @@ function hover(i, speak = false) {
   tip.hidden = i < 0;
   if (i < 0) return;
   const canvas = canvasOf(el("canvas", { role: "img" }), i, 168, pathOf(i));
-  const lines = [el("b", { text: inWords(i) })];
+  const lines = [el("b", { text: describe(i) })];
   if (!isSource(i) && T.category[i]) lines.push(el("div", { text: groupTitle(T.category[i]) }));
   if (!isSource(i) && labelOf(i) !== undefined) lines.push(el("div", { text: `corrected: ${labelOf(i)}` }));
   tip.replaceChildren(canvas, ...lines, el("div", { class: "faint", text: pathOf(i) }));
@@ -534,7 +534,7 @@ function hover(i, speak = false) {
   const left = x + 18 + width > map.width ? x - 18 - width : x + 18;
   const top = Math.min(Math.max(6, y - height / 2), Math.max(6, map.height - height - 6));
   tip.style.transform = `translate(${Math.min(Math.max(4, left), Math.max(4, map.width - width - 4))}px, ${top}px)`;
-  if (speak) $("map-live").textContent = `${pathOf(i)}: ${inWords(i)}`;
+  if (speak) $("map-live").textContent = `${pathOf(i)}: ${describe(i)}`;
 }
 function zoomBy(factor, x = map.width / 2, y = map.height / 2) {
   const before = scale();
@@ -643,16 +643,16 @@ function sortOrder() {
 function setUpMap() {
   if (!D.map) return;
   $("map").hidden = false;
-  $("map-how").textContent = `Every mark is an image; what is shown is ${D.map.how}. Counts in the list are of target\u00a0·\u00a0source.`;
+  $("map-how").textContent = `Every mark is an image; the map shows ${D.map.how}. Counts in the list are of target\u00a0·\u00a0source.`;
   for (let i = 0; i < N + M; i++) {
     const key = cellOf(X[i]) * CELLS + cellOf(Y[i]);
     if (!cells.has(key)) cells.set(key, []);
     cells.get(key).push(i);
   }
-  const ways = [["class", "by class"]];
-  if (D.categories) ways.push(["category", "by discovered category"]);
-  $("colour").replaceChildren(...ways.map(([value, text]) => el("option", { value, text })));
-  $("colour-field").hidden = ways.length < 2;
+  const colours = [["class", "by class"]];
+  if (D.categories) colours.push(["category", "by discovered category"]);
+  $("colour").replaceChildren(...colours.map(([value, text]) => el("option", { value, text })));
+  $("colour-field").hidden = colours.length < 2;
   $("colour").onchange = () => recolour($("colour").value);
   for (const id of ["show-target", "show-source"]) $(id).onchange = afterFilter;
   $("show-pictures").onchange = redraw;
@@ -741,15 +741,15 @@ function tile(i, list) {
 }
 function dress(node, i) {
   const now = labelOf(i), right = isRight(i);
-  const sure = T.label[i] === UNKNOWN ? short(T.score[i]) : percent(T.confidence[i] / 1000);
+  const value = T.label[i] === UNKNOWN ? short(T.score[i]) : percent(T.confidence[i] / 1000);
   node.classList.toggle("changed", now !== undefined);
   const under = node.querySelector(".under");
-  under.replaceChildren(el("span", { text: now === undefined ? sure : `→ ${now}` }));
+  under.replaceChildren(el("span", { text: now === undefined ? value : `→ ${now}` }));
   under.style.maxWidth = node.querySelector(".thumb").style.width;
   if (right !== null) under.append(el("span", { class: right ? "right" : "wrong", text: right ? "✓" : "✗" }));
-  const truth = right === false ? `, truly ${T.truth[i]}` : "";
-  node.setAttribute("aria-label", `${T.path[i]}: ${inWords(i)}${truth}${now === undefined ? "" : `, corrected to ${now}`}`);
-  node.title = `${T.path[i]}\n${inWords(i)}${truth}`;
+  const truth = right === false ? `, true class ${T.truth[i]}` : "";
+  node.setAttribute("aria-label", `${T.path[i]}: ${describe(i)}${truth}${now === undefined ? "" : `, corrected to ${now}`}`);
+  node.title = `${T.path[i]}\n${describe(i)}${truth}`;
 }
 function fillPictures(box, list, upTo) {
   for (let n = box.children.length; n < Math.min(upTo, list.length); n++) box.append(tile(list[n], list));
@@ -803,10 +803,10 @@ function place(holder, made, first) {
   for (const one of made) one.grow(0);
 }
 function shelf(k) {
-  const sign = $("order").value === "sure" ? 1 : -1;
+  const sign = $("order").value === "least" ? 1 : -1;
   const list = byClass[k].slice().sort((a, b) => sign * (T.doubt[a] - T.doubt[b]));
   const made = growing(list, `Pictures of ${className(k)}`);
-  const of = D.counts[k] === list.length ? plural(list.length, "image", "images") : `${whole(list.length)} of ${plural(D.counts[k], "image", "images")} shown`;
+  const of = R.counts[k] === list.length ? plural(list.length, "image", "images") : `${whole(list.length)} of ${plural(R.counts[k], "image", "images")} shown`;
   const node = el("div", { class: "shelf", "data-class": k },
     el("div", { class: "shelf-head" }, mark(k, UNKNOWN), el("h3", { text: className(k) }), el("span", { class: "faint small", text: of })),
     made.box, made.foot);
@@ -822,15 +822,15 @@ function setUpGalleries() {
   for (let i = 0; i < N; i++) byClass[T.label[i]].push(i);
   const found = [UNKNOWN, ...Array(K).keys()].filter(k => byClass[k].length);
   $("which").replaceChildren(el("option", { value: "all", text: "all classes" }),
-    ...found.map(k => el("option", { value: k, text: `${className(k)} (${whole(D.counts[k])})` })));
+    ...found.map(k => el("option", { value: k, text: `${className(k)} (${whole(R.counts[k])})` })));
   $("which").onchange = $("order").onchange = drawGalleries;
-  $("export-labels").onclick = () => download("corrections.csv", [["path", "label"], ...Object.entries(said.labels)]);
+  $("export-labels").onclick = () => download("corrections.csv", [["path", "label"], ...Object.entries(corrections.labels)]);
   drawGalleries();
   refreshLabels();
 }
 function refreshLabels() {
   for (const node of document.querySelectorAll(".tile")) dress(node, Number(node.dataset.i));
-  const n = Object.keys(said.labels).length;
+  const n = Object.keys(corrections.labels).length;
   $("corrected").textContent = n ? plural(n, "label corrected", "labels corrected") : "no label corrected";
   $("export-labels").disabled = n === 0;
 }
@@ -848,13 +848,13 @@ function groupCard(group) {
     placeholder: group.name ? `${group.name} (suggested)` : `Name category ${group.id}`, spellcheck: "false",
     oninput: () => {
       const name = input.value.trim();
-      if (name) said.names[group.id] = name; else delete said.names[group.id];
+      if (name) corrections.names[group.id] = name; else delete corrections.names[group.id];
       keep();
       renamed();
     },
     onkeydown: event => { if (event.key === "Enter") input.blur(); },
   });
-  input.value = said.names[group.id] || "";
+  input.value = corrections.names[group.id] || "";
   const node = el("div", { class: "card group" },
     el("div", { class: "group-head" }, mark(group.id - 1, -1), input, el("span", { class: "faint small", text: plural(group.size, "image", "images") })),
     made.box, made.foot);
@@ -863,10 +863,10 @@ function groupCard(group) {
 function setUpCategories() {
   if (!D.categories) return;
   $("categories").hidden = false;
-  const { groups, count, method } = D.categories;
+  const { found, count, method } = D.categories;
   const range = count && count.low !== undefined && count.high !== undefined ? ` Between ${count.low} and ${count.high} are likely.` : "";
-  $("categories-how").textContent = `Groups among the images called unknown${method ? ` (found by ${method})` : ""}.${range} Give them names: they stay in this browser, and go with the export.`;
-  place($("groups"), groups.map(groupCard), FIRST);
+  $("categories-how").textContent = `Clusters of the images called unknown${method ? ` (${method})` : ""}.${range} Names stay in this browser and are part of the export.`;
+  place($("groups"), found.map(groupCard), FIRST);
   $("export-names").onclick = exportNames;
   renamed();
 }
@@ -874,18 +874,18 @@ function exportNames() {
   const rows = [["path", "category", "name"]];
   for (let i = 0; i < N; i++) if (T.category[i]) rows.push([fullPath(i), T.category[i], groupName(T.category[i])]);
   const { path, category } = D.categories.others;
-  path.forEach((one, n) => rows.push([D.root + one, category[n], groupName(category[n])]));
+  path.forEach((one, n) => rows.push([R.root + one, category[n], groupName(category[n])]));
   download("categories.csv", rows);
 }
 const renamedLater = whenIdle(() => { if (D.map && map.by === "category") { drawLegend(); afterFilter(); } }, 300);
 function renamed() {
-  const n = D.categories.groups.filter(group => said.names[group.id]).length;
-  $("named").textContent = `${n} of ${D.categories.groups.length} named`;
+  const n = D.categories.found.filter(group => corrections.names[group.id]).length;
+  $("named").textContent = `${n} of ${D.categories.found.length} named`;
   renamedLater();
 }
 function refreshNames() {
   for (const input of document.querySelectorAll(".group input")) {
-    if (document.activeElement !== input) input.value = said.names[input.dataset.id] || "";
+    if (document.activeElement !== input) input.value = corrections.names[input.dataset.id] || "";
   }
   if (D.categories) renamed();
 }
@@ -925,28 +925,28 @@ function drawTraining() {
 }
 
 // ---------- against labels ----------
-const IN_WORDS = { known: "known classes right", unknown: "unknown found", h: "H, of both", balanced_h: "balanced H", h3: "H³, with categories" };
+const SCORE_TITLES = { known: "known classes right", unknown: "unknown found", h: "H, of both", balanced_h: "balanced H", h3: "H³, with categories" };
 function drawConfusion() {
   const evaluation = D.evaluation;
   if (!evaluation || !evaluation.rules) return;
   $("confusion").hidden = false;
-  $("confusion-how").textContent = `${plural(evaluation.images, "image", "images")} with labels in ${evaluation.labels}. Classes that the source does not have count as unknown; labels chose nothing in this run.`;
+  $("confusion-how").textContent = `${plural(evaluation.images, "image", "images")} with labels in ${evaluation.labels}. Classes that the source does not have count as unknown; labels selected nothing in this run.`;
   const names = Object.keys(evaluation.rules);
   $("rule").replaceChildren(...names.map(name => el("option", { value: name, text: name })));
-  $("rule").value = names.includes(D.run.asked) ? D.run.asked : names[0];
+  $("rule").value = names.includes(R.reject) ? R.reject : names[0];
   $("rule").onchange = drawRule;
   drawRule();
 }
 function drawRule() {
   const rule = D.evaluation.rules[$("rule").value], names = D.evaluation.classes, counts = rule.confusion;
-  const scores = Object.entries(IN_WORDS).filter(([name]) => typeof rule.scores[name] === "number");
+  const scores = Object.entries(SCORE_TITLES).filter(([name]) => typeof rule.scores[name] === "number");
   $("marks").replaceChildren(...scores.map(([name, words]) => tileNumber(percent(rule.scores[name], 1), words)));
   const sums = counts.map(row => row.reduce((a, b) => a + b, 0));
   const wrong = [];
   counts.forEach((row, a) => row.forEach((count, b) => { if (a !== b && count) wrong.push([count, a, b]); }));
   wrong.sort((a, b) => b[0] - a[0]);
   $("mistakes").replaceChildren(wrong.length
-    ? table(["truly", "verdict", "images"], wrong.slice(0, 12).map(([count, a, b]) => [names[a], names[b], `${whole(count)} of ${whole(sums[a])}`]), [2])
+    ? table(["true class", "predicted", "images"], wrong.slice(0, 12).map(([count, a, b]) => [names[a], names[b], `${whole(count)} of ${whole(sums[a])}`]), [2])
     : el("p", { text: "There are none." }));
   $("matrix").replaceChildren(names.length <= 90 ? matrix(names, counts, sums)
     : el("p", { class: "faint", text: `${names.length} classes are too many for a table: evaluation.json has it all.` }));
@@ -955,7 +955,7 @@ function matrix(names, counts, sums) {
   const shown = names.map((name, k) => k).filter(k => sums[k] || counts.some(row => row[k]));
   const body = shown.map(a => el("tr", {}, el("th", { text: names[a], title: names[a], scope: "row" }), ...shown.map(b => {
     const part = sums[a] ? counts[a][b] / sums[a] : 0;
-    const cell = el("td", { text: whole(counts[a][b]), class: `${a === b ? "right-cell" : ""} ${counts[a][b] ? "" : "zero"}`, title: `truly ${names[a]}, verdict ${names[b]}: ${counts[a][b]} (${percent(part)})` });
+    const cell = el("td", { text: whole(counts[a][b]), class: `${a === b ? "right-cell" : ""} ${counts[a][b] ? "" : "zero"}`, title: `true ${names[a]}, predicted ${names[b]}: ${counts[a][b]} (${percent(part)})` });
     if (counts[a][b]) cell.style.background = a === b ? `rgba(var(--shade), ${(.1 + .5 * part).toFixed(3)})` : `rgba(213, 94, 0, ${(.1 + .65 * part).toFixed(3)})`;
     return cell;
   })));
@@ -975,7 +975,7 @@ function reliability(title, error, bins) {
     picture.append(bar, gap);
   }
   for (const v of [0, .5, 1]) picture.append(svg("text", { x: left - 6, y: y(v) + 4, "text-anchor": "end", text: percent(v) }), svg("text", { x: x(v), y: base + 15, "text-anchor": "middle", text: percent(v) }));
-  picture.append(svg("line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), class: "ideal" }), svg("line", { x1: x(0), y1: base, x2: x(1), y2: base, class: "axis" }), svg("text", { x: x(1), y: H - 2, "text-anchor": "end", text: "confidence; bars: how often right" }));
+  picture.append(svg("line", { x1: x(0), y1: y(0), x2: x(1), y2: y(1), class: "ideal" }), svg("line", { x1: x(0), y1: base, x2: x(1), y2: base, class: "axis" }), svg("text", { x: x(1), y: H - 2, "text-anchor": "end", text: "confidence; bars: accuracy" }));
   return el("figure", { class: "card" }, el("figcaption", {}, title, el("span", { class: "faint", text: `expected error ${short(error)}` })), picture);
 }
 function drawCalibration() {
@@ -983,21 +983,21 @@ function drawCalibration() {
   if (!found) return;
   const parts = [["As trained", found.ece_before, found.bins_before], ["Calibrated", found.ece_after, found.bins]].filter(part => part[2] && part[2].length);
   $("calibration").hidden = false;
-  $("calibration-how").textContent = [found.note ? `Confidence: ${found.note}.` : `Confidence is calibrated by the temperature ${short(found.temperature)}.`, "A bar on the dashed line means that confidence says how often the model is right, on held-out source images."].slice(0, parts.length ? 2 : 1).join(" ");
+  $("calibration-how").textContent = [found.note ? `Confidence: ${found.note}.` : `Confidence is calibrated by the temperature ${short(found.temperature)}.`, "A bar on the dashed line means that confidence equals accuracy, on held-out source images."].slice(0, parts.length ? 2 : 1).join(" ");
   $("reliability").replaceChildren(...parts.map(part => reliability(...part)));
 }
 
 // ---------- skipped, reproduce ----------
 function drawRest() {
-  $("skipped").hidden = D.n_skipped === 0;
-  $("skipped-how").textContent = `${plural(D.n_skipped, "file was", "files were")} left out of the run.${D.skipped.length < D.n_skipped ? ` The first ${whole(D.skipped.length)} are listed; skipped.csv has all.` : ""}`;
-  $("skipped-rows").replaceChildren(table(["file", "why"], D.skipped));
-  $("command").textContent = D.run.command;
-  $("versions").textContent = `Page written by ${Object.entries(D.run.versions).map(pair => pair.join(" ")).join(", ")}. The same seed, data and versions give the same run.`;
+  $("skipped").hidden = D.skipped.count === 0;
+  $("skipped-how").textContent = `${plural(D.skipped.count, "file was", "files were")} left out of the run.${D.skipped.files.length < D.skipped.count ? ` The first ${whole(D.skipped.files.length)} are listed; skipped.csv has all.` : ""}`;
+  $("skipped-rows").replaceChildren(table(["file", "reason"], D.skipped.files));
+  $("command").textContent = R.command;
+  $("versions").textContent = `Page written by ${Object.entries(R.versions).map(pair => pair.join(" ")).join(", ")}. The same seed, data and versions give the same run.`;
   const list = (title, values) => el("div", {}, el("h3", { text: title }), table(["", ""], Object.entries(values)));
-  $("settings").replaceChildren(list("Run", D.run.config), list(`Method: ${D.run.method}`, D.run.settings));
+  $("settings").replaceChildren(list("Run", R.config), list(`Method: ${R.method}`, R.settings));
   $("copy").onclick = async () => {
-    try { await navigator.clipboard.writeText(D.run.command); $("copy").textContent = "Copied"; }
+    try { await navigator.clipboard.writeText(R.command); $("copy").textContent = "Copied"; }
     catch {
       getSelection().selectAllChildren($("command"));
       $("copy").textContent = "Press Ctrl+C";
@@ -1013,7 +1013,7 @@ function setTheme(theme) {
   for (let n = marks.length - 1; n >= 0; n--) {
     if (marks[n].canvas.isConnected) marks[n].draw(); else marks.splice(n, 1);
   }
-  for (const fill of document.querySelectorAll(".bars .fill")) fill.style.background = look(Number(fill.dataset.k), UNKNOWN).colour;
+  for (const fill of document.querySelectorAll(".bars .fill")) fill.style.background = styleOf(Number(fill.dataset.k), UNKNOWN).colour;
   map.stamps.clear();
   redraw();
 }
@@ -1043,14 +1043,14 @@ function setUpNav() {
       $("nav").scrollLeft = link.offsetLeft - $("nav").offsetLeft - 40;
     }
   };
-  let asked = false;
+  let scheduled = false;
   addEventListener("scroll", () => {
-    if (!asked) { asked = true; requestAnimationFrame(() => { asked = false; now(); }); }
+    if (!scheduled) { scheduled = true; requestAnimationFrame(() => { scheduled = false; now(); }); }
   }, { passive: true });
   now();
 }
 
-takeOver(readOwn());
+setCorrections(readLocal());
 setUpTheme();
 setUpDialog();
 drawSummary();
@@ -1062,7 +1062,7 @@ drawConfusion();
 drawCalibration();
 drawRest();
 setUpNav();
-askServer();
+connect();
 // For tests and the curious: where a mark is on the screen, and how often the map was drawn.
 window.unidaReport = { where: i => [screenX(i), screenY(i)], draws: () => map.draws, over: () => map.over };
 })();

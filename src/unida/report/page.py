@@ -1,8 +1,8 @@
-"""Plain values → one HTML file that loads nothing and runs nothing but its own script.
+"""One HTML file from plain values; it loads nothing and runs only its own script.
 
 Everything that comes from a run (names of files, classes, categories, settings) is in one block
-of JSON, which the script reads and shows as text. The page's policy names script and styles by
-their digests, so that whatever slipped through would still not run.
+of JSON, which the script shows as text. The page's policy names script and styles by their
+digests, so that markup in a name would not run even if it got into the page.
 """
 
 import base64
@@ -12,13 +12,13 @@ import math
 from importlib import resources
 from typing import Any
 
-_HARMLESS = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+_ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def render(content: dict[str, Any]) -> str:
-    """The page of what `collect` found."""
+    """Return the page of what `collect` returned."""
     style, script = _part("page.css"), _part("page.js")
-    return _filled(
+    return _fill(
         _part("page.html"),
         {
             "policy": _policy(style, script),
@@ -30,24 +30,24 @@ def render(content: dict[str, Any]) -> str:
 
 
 def to_block(content: object) -> str:
-    """JSON that may stand inside a script element: no sign in it means anything to HTML."""
+    """Return JSON for a script element, with every character escaped that HTML interprets."""
     text = json.dumps(_finite(content), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    for sign, escape in _HARMLESS.items():
-        text = text.replace(sign, escape)
+    for character, escape in _ESCAPES.items():
+        text = text.replace(character, escape)
     return text
 
 
 def _finite(value: Any) -> Any:
-    """The same with null for numbers that JSON has no word for."""
+    """Replace numbers that JSON does not have by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {str(key): _finite(one) for key, one in value.items()}
-    return [_finite(one) for one in value] if isinstance(value, list | tuple) else value
+        return {str(key): _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _filled(template: str, parts: dict[str, str]) -> str:
-    """Puts parts into their places; what is in a part is never taken for a place."""
+def _fill(template: str, parts: dict[str, str]) -> str:
+    """Replace `{{name}}` by its part; a part is not searched for further names."""
     pieces = template.split("{{")
     filled = [pieces[0]]
     for piece in pieces[1:]:
@@ -57,7 +57,7 @@ def _filled(template: str, parts: dict[str, str]) -> str:
 
 
 def _policy(style: str, script: str) -> str:
-    """Own script, own styles, pictures from the page itself, and `unida review` to save to."""
+    """Allow the page's script, styles and images, and requests to `unida review`."""
     return (
         f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
         "img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'"

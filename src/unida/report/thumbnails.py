@@ -1,4 +1,4 @@
-"""What the images look like: small, many to a sheet."""
+"""Thumbnails of the images, many to a sheet."""
 
 import base64
 import io
@@ -13,11 +13,11 @@ from unida.data.decode import Pixels, to_square
 from unida.utils.parallel import in_order
 
 SIDES = ((600, 112), (3_000, 80), (20_000, 56))
-"""Up to so many images, thumbnails of this side in pixels: the page should not weigh too much."""
+"""Up to so many images, thumbnails of this side in pixels, to bound the size of the page."""
 SHEET = 1_800
 """Longest side of a sheet, in pixels."""
 GREY = 150
-TURNED = frozenset({5, 6, 7, 8})
+ROTATED = frozenset({5, 6, 7, 8})
 ORIENTATION = 0x0112
 
 
@@ -26,11 +26,11 @@ class Sprites:
     """Thumbnails in sheets, in order, row by row.
 
     Attributes:
-        side: of a thumbnail in pixels; each is squeezed to a square.
+        side: of a thumbnail in pixels; each is resized to a square.
         across: thumbnails in a row of a sheet.
         sheets: data URIs; each but the last holds `across`² thumbnails.
         shapes: width of each image as percent of its height.
-        missing: numbers of the images that could not be read any more; grey on the sheet.
+        missing: numbers of the images that could not be read; grey on the sheet.
     """
 
     side: int
@@ -41,15 +41,15 @@ class Sprites:
 
 
 def make_sprites(paths: Sequence[str]) -> Sprites:
-    """Reads the images again; one that has gone leaves a grey square."""
+    """Draw the images; one that cannot be read is a grey square."""
     side = next((side for most, side in SIDES if len(paths) <= most), SIDES[-1][1])
     across = SHEET // side
     shapes: list[int] = []
     missing: list[int] = []
     thumbs = _thumbs(paths, side, shapes, missing)
     sheets = []
-    while some := list(islice(thumbs, across * across)):
-        sheets.append(_sheet(some, side, across))
+    while batch := list(islice(thumbs, across * across)):
+        sheets.append(_sheet(batch, side, across))
     return Sprites(side, across, sheets, shapes, missing)
 
 
@@ -58,24 +58,24 @@ def _thumbs(
 ) -> Iterator[Pixels]:
     grey = np.full((3, side, side), GREY, np.uint8)
 
-    def look(path: str) -> tuple[Pixels, int] | None:
+    def draw(path: str) -> tuple[Pixels, int] | None:
         try:
             with Image.open(path) as image:
                 return to_square(image, side), _shape(image)
-        except Exception:  # gone, no image any more, broken: Pillow says it by nearly any type
+        except Exception:  # missing or damaged: Pillow raises nearly any type
             return None
 
-    for number, found in enumerate(in_order(look, paths)):
-        if found is None:
+    for number, drawn in enumerate(in_order(draw, paths)):
+        if drawn is None:
             missing.append(number)
-        shapes.append(found[1] if found else 100)
-        yield found[0] if found else grey
+        shapes.append(drawn[1] if drawn else 100)
+        yield drawn[0] if drawn else grey
 
 
 def _shape(image: Image.Image) -> int:
-    """Width as percent of height, as the image is meant to be seen."""
+    """Return the width as percent of the height, after EXIF rotation."""
     width, height = image.size
-    if image.getexif().get(ORIENTATION) in TURNED:
+    if image.getexif().get(ORIENTATION) in ROTATED:
         width, height = height, width
     return int(np.clip(round(100 * width / height), 40, 250))
 
