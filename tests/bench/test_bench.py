@@ -15,7 +15,7 @@ from tests.processes import UNIDA, started, wait_for
 from unida.bench import local_runner
 from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
-from unida.bench.local_runner import _note_if_killed
+from unida.bench.local_runner import _record_if_killed
 from unida.bench.results import Result, from_json, read_results, read_runs, to_json, write_results
 from unida.bench.run import Bench, planned, progress_table
 from unida.bench.scoring import commit_of_code
@@ -239,7 +239,7 @@ def test_near_the_end_every_process_has_some_of_the_runs(
     monkeypatch.setattr(local_runner, "_start", start)
     monkeypatch.setattr(local_runner, "_ended", lambda _, job: job in ended)
     places = Places(str(tmp_path), "")
-    local_runner.run_local(jobs, places, at_once=2, tell=lambda: None, in_a_row=5)
+    local_runner.run_local(jobs, places, workers=2, report=lambda: None, runs_per_worker=5)
     assert lengths == [5, 4, 2, 1]
     assert ended == jobs
 
@@ -248,9 +248,9 @@ def test_of_a_row_that_was_killed_one_run_failed(tmp_path: Path) -> None:
     jobs = planned(Bench("digits", tmp_path, methods="source_only", seeds=2))
     folder = ResultsFolder(tmp_path)
     folder.make()
-    _note_if_killed(folder, jobs, 137)
+    _record_if_killed(folder, jobs, 137)
     assert [folder.state(job) for job in jobs] == ["failed", *["waiting"] * (len(jobs) - 1)]
-    _note_if_killed(folder, jobs, 0)
+    _record_if_killed(folder, jobs, 0)
     assert folder.state(jobs[1]) == "waiting"
 
 

@@ -13,38 +13,44 @@ from unida.bench.worker import BUSY, Places, to_line
 
 
 def run_local(
-    jobs: list[Job], places: Places, at_once: int, tell: Callable[[], None], in_a_row: int = 1
+    jobs: list[Job],
+    places: Places,
+    workers: int,
+    report: Callable[[], None],
+    runs_per_worker: int = 1,
 ) -> None:
-    """Runs all jobs; returns when each has a result or a recorded failure.
+    """Run all jobs; return when each has a result or a recorded failure.
 
     Args:
-        jobs: those that are done already are passed over; those another bench works on are
-            waited for, and taken over if it dies.
+        jobs: jobs that are done are skipped; those another bench is executing are waited for, and
+            taken over if it dies.
         places: of data and results.
-        at_once: processes at a time; they may share one GPU.
-        tell: called a few times a second.
-        in_a_row: jobs of one process, one after the other, at the most.
+        workers: processes at a time; they may share one GPU.
+        report: called a few times a second, to show progress.
+        runs_per_worker: most jobs of one process, one after the other.
     """
     folder = ResultsFolder(places.results)
     running: list[tuple[list[Job], subprocess.Popen[bytes]]] = []
     try:
         while True:
-            for row, process in [pair for pair in running if pair[1].poll() is not None]:
-                running.remove((row, process))
-                _note_if_killed(folder, row, process.returncode)
+            for batch, process in [pair for pair in running if pair[1].poll() is not None]:
+                running.remove((batch, process))
+                _record_if_killed(folder, batch, process.returncode)
             open_jobs = [job for job in jobs if not _ended(folder, job)]
             if not open_jobs and not running:
                 return
-            taken = {job.name for row, _ in running for job in row}
+            taken = {job.name for batch, _ in running for job in batch}
             free = [j for j in open_jobs if j.name not in taken and not folder.is_locked(j)]
-            while free and len(running) < at_once:
-                length = min(in_a_row, math.ceil(len(free) / at_once))  # no process without any
-                row, free = free[:length], free[length:]
-                running.append((row, _start(row, places, folder, at_once)))
-            tell()
+            while free and len(running) < workers:
+                length = min(
+                    runs_per_worker, math.ceil(len(free) / workers)
+                )  # every process gets some
+                batch, free = free[:length], free[length:]
+                running.append((batch, _start(batch, places, folder, workers)))
+            report()
             time.sleep(0.2)
     finally:
-        for _, process in running:  # an interrupt: each goes on from its checkpoint
+        for _, process in running:  # an interrupt: each resumes from its checkpoint
             process.terminate()
         for _, process in running:
             process.wait()
@@ -55,11 +61,11 @@ def _ended(folder: ResultsFolder, job: Job) -> bool:
 
 
 def _start(
-    row: list[Job], places: Places, folder: ResultsFolder, at_once: int
+    batch: list[Job], places: Places, folder: ResultsFolder, workers: int
 ) -> subprocess.Popen[bytes]:
-    """A process for some jobs; what it says goes to the log of the first."""
-    threads = max(1, (os.cpu_count() or 1) // at_once)
-    with folder.log(row[0]).open("ab") as log:
+    """Start a process for some jobs; its output goes to the log of the first."""
+    threads = max(1, (os.cpu_count() or 1) // workers)
+    with folder.log(batch[0]).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "unida.bench.worker"],
             stdin=subprocess.PIPE,
@@ -68,14 +74,14 @@ def _start(
             env={"OMP_NUM_THREADS": str(threads)} | os.environ,
         )
     assert process.stdin is not None
-    process.stdin.write("\n".join(to_line(job, places) for job in row).encode())
+    process.stdin.write("\n".join(to_line(job, places) for job in batch).encode())
     process.stdin.close()
     return process
 
 
-def _note_if_killed(folder: ResultsFolder, row: list[Job], status: int) -> None:
-    """A process that ended without a word: out of memory, or killed by someone."""
-    left = [job for job in row if not _ended(folder, job)]
-    if status not in (0, BUSY) and left:  # the first was under way; the others get another process
-        log = folder.log(row[0])
+def _record_if_killed(folder: ResultsFolder, batch: list[Job], status: int) -> None:
+    """Record the failure of a process that was killed, for example for lack of memory."""
+    left = [job for job in batch if not _ended(folder, job)]
+    if status not in (0, BUSY) and left:  # the first was running; the others get another process
+        log = folder.log(batch[0])
         folder.fail(left[0], f"the process ended with status {status}; {log} may say why")

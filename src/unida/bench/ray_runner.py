@@ -10,7 +10,7 @@ from unida.bench.worker import BUSY, Places, main, to_line
 from unida.errors import UserError
 
 RETRIES = 5
-"""How often Ray starts a job again whose worker died; it goes on from its checkpoint."""
+"""How often Ray restarts a job whose worker died; it resumes from its checkpoint."""
 
 
 def run_on_ray(
@@ -19,17 +19,17 @@ def run_on_ray(
     address: str,
     cpus: float,
     gpus: float,
-    tell: Callable[[], None],
+    report: Callable[[], None],
 ) -> None:
-    """Runs all jobs; returns when each has a result or a recorded failure.
+    """Run all jobs; return when each has a result or a recorded failure.
 
     Args:
-        jobs: those that are done already are passed over.
+        jobs: jobs that are done are skipped.
         places: of data and results, the same on all machines.
         address: of the cluster; `auto` finds the one this machine belongs to.
-        cpus: cores a job asks for.
-        gpus: GPUs a job asks for; a fraction lets several share one.
-        tell: called about once a second.
+        cpus: cores a job reserves.
+        gpus: GPUs a job reserves; a fraction lets several share one.
+        report: called about once a second, to show progress.
     """
     ray = _connect(address)
     folder = ResultsFolder(places.results)
@@ -46,8 +46,8 @@ def run_on_ray(
             for ref in ended:
                 job = pending.pop(ref)
                 if _status(ray, ref, folder, job) == BUSY:
-                    pending[submit(job)] = job  # another bench has it: look again later
-            tell()
+                    pending[submit(job)] = job  # another bench is executing it: check again later
+            report()
     finally:
         for ref in pending:
             ray.cancel(ref, force=True)

@@ -141,5 +141,5 @@ def _notes(
     if printed:
         ablation = paper().ablation
         notes.append(f"† published: Table {ablation.number} of the {paper().name}, as printed.")
-        notes += [note.text for note in ablation.notes if note.matters(printed)]
+        notes += [note.text for note in ablation.notes if note.concerns(printed)]
     return list(dict.fromkeys(notes))

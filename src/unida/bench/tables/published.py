@@ -1,4 +1,4 @@
-"""What the paper printed: numbers as they stand there, and where they contradict themselves."""
+"""The paper's printed numbers, and where they contradict themselves."""
 
 import functools
 import re
@@ -12,17 +12,17 @@ Classes = tuple[int, int, int]
 """Numbers of shared, source-private and target-private classes."""
 
 ROUNDING = 0.05 + 1e-9
-"""A mean and its print with one decimal differ by no more."""
+"""Largest difference of a mean and its printed value with one decimal."""
 
 
 @dataclass(frozen=True)
 class Note:
-    """A remark on a table; `about` names the rows (or data sets) it matters to, none for all."""
+    """A remark on a table; `about` names the rows (or data sets) it concerns, none for all."""
 
     text: str
     about: tuple[str, ...] = ()
 
-    def matters(self, shown: list[str]) -> bool:
+    def concerns(self, shown: list[str]) -> bool:
         return not self.about or bool(set(self.about) & set(shown))
 
 
@@ -36,12 +36,12 @@ class PublishedRow:
 
     @property
     def overall(self) -> float:
-        """The printed average, or the number of the only task."""
+        """Return the printed average, or the number of the only task."""
         return next(iter(self.values.values())) if self.average is None else self.average
 
     @property
     def everything(self) -> dict[str, float]:
-        """All that was printed, the average as `Avg`."""
+        """Return all printed numbers, the average as `Avg`."""
         return self.values | ({} if self.average is None else {"Avg": self.average})
 
     @property
@@ -50,7 +50,7 @@ class PublishedRow:
 
     @property
     def is_slip(self) -> bool:
-        """Whether the printed average does not follow from the printed tasks."""
+        """Return whether the printed average differs from that of the printed tasks."""
         return abs(self.recomputed - self.overall) > ROUNDING
 
 
@@ -66,19 +66,19 @@ class PublishedTable:
     notes: tuple[Note, ...]
 
     def remarks(self, shown: list[str]) -> list[str]:
-        """Slips found by computing, then the notes, as far as they touch the rows shown."""
+        """Return inconsistent averages, then the notes, that concern the rows shown."""
         slips = [
             f"{row.name}'s published average is printed as {row.overall:.1f}; its printed tasks "
             f"average to {row.recomputed:.2f}."
             for row in self.rows.values()
             if row.is_slip and row.name in shown
         ]
-        return slips + [note.text for note in self.notes if note.matters(shown)]
+        return slips + [note.text for note in self.notes if note.concerns(shown)]
 
 
 @dataclass(frozen=True)
 class PaperData:
-    """A data set of the paper: how it may be called, its domains' letters, its tasks in order."""
+    """A data set of the paper: accepted names, letters of domains, tasks in order."""
 
     key: str
     title: str
@@ -87,7 +87,7 @@ class PaperData:
     tasks: tuple[str, ...]
 
     def task(self, source: str, target: str) -> str | None:
-        """The paper's name of a task, such as A2C; None for one it does not have."""
+        """Return the paper's name of a task, such as A2C; None for one it does not have."""
         letters = [self.domains.get(_plain(name)) for name in (source, target)]
         name = "2".join(letter or "" for letter in letters)
         return name if name in self.tasks else None
@@ -105,7 +105,7 @@ class Ablation:
 
     @property
     def names(self) -> dict[str, str]:
-        """Our entries, each with the printed name of its row."""
+        """Return our entries, each with the printed name of its row."""
         return {entry: name for name, entry in self.entries.items()}
 
 
@@ -128,13 +128,13 @@ class Paper:
         return next(fits, None)
 
     def printed_name(self, entry: str) -> str | None:
-        """How the paper calls one of our entries."""
+        """Return the paper's name of one of our entries."""
         return next((name for name, ours in self.entries.items() if ours == entry), None)
 
 
 @functools.cache
 def paper() -> Paper:
-    """Reads published.toml, which comes with the package."""
+    """Read published.toml, which comes with the package."""
     file = resources.files("unida.bench.tables") / "published.toml"
     values = tomllib.loads(file.read_text(encoding="utf-8"))
     ablation = values["ablation"]
@@ -182,5 +182,5 @@ def _notes(value: dict[str, Any], about: str) -> tuple[Note, ...]:
 
 
 def _plain(name: str) -> str:
-    """A name without case, spaces and signs: 'Office-Home' and 'office_home' are the same."""
+    """Normalise a name: 'Office-Home' and 'office_home' are the same."""
     return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,4 +1,4 @@
-"""A search space: which settings of a method or options of a run are tried, and over what."""
+"""A search space: the settings of a method or options of a run that are varied, and how."""
 
 import dataclasses
 import math
@@ -28,7 +28,7 @@ OPTIONS = (
     "flip",
     "jitter",
 )
-"""Options of a run that may be searched over. The seed is not: the luckiest one is no setting."""
+"""Options of a run that may be searched. The seed is none: the best one is mere luck."""
 
 PAPERS_GRID: dict[str, tuple[str, ...]] = {
     # SAN※: the paper searches λ, β and α and prints no values. β as in the released sweeps
@@ -36,7 +36,7 @@ PAPERS_GRID: dict[str, tuple[str, ...]] = {
     # the released λ multiplies another mean.
     "san": ("lam=0.3,1,3", "beta=0.5,0.7,0.9", "alpha=0,0.5,1"),
 }
-"""What is searched where nothing is said, by method."""
+"""Default search spaces, by method."""
 
 FORMS = "FIELD=A,B,C or FIELD=LOW..HIGH, with :log after a range to search it by factors"
 
@@ -53,7 +53,7 @@ class Choices:
 
 @dataclass(frozen=True)
 class Range:
-    """All values from `low` to `high`, whole numbers only if `whole`, by factors if `log`."""
+    """All values from `low` to `high`: integers if `whole`, on a logarithmic scale if `log`."""
 
     low: float
     high: float
@@ -68,7 +68,7 @@ Space = dict[str, Choices | Range]
 
 
 def parse_space(texts: tuple[str, ...], config: RunConfig) -> Space:
-    """Reads `FIELD=SPEC` texts; every value is one the method or the run would take.
+    """Parse `FIELD=SPEC` texts; every value must be valid for the method or the run.
 
     Args:
         texts: none for the paper's grid, if the method has one.
@@ -86,12 +86,12 @@ def parse_space(texts: tuple[str, ...], config: RunConfig) -> Space:
 
 
 def is_setting(name: str, method: str) -> bool:
-    """Whether a field is the method's; a name that method and run share is the method's."""
+    """Return whether a field is the method's; a name that method and run share is the method's."""
     return name in _names(METHODS[method].Config)
 
 
 def with_values(config: RunConfig, values: Mapping[str, object]) -> RunConfig:
-    """The run with these values of searched fields."""
+    """Return the run with these values of searched fields."""
     settings = {k: v for k, v in values.items() if is_setting(k, config.method)}
     options = {k: v for k, v in values.items() if k not in settings}
     return config.replace(settings=_with_settings(config, settings), **options)
@@ -118,7 +118,7 @@ def _parse_range(name: str, spec: str, config: RunConfig, whole: bool) -> Range:
 
 
 def _checked(name: str, value: str, config: RunConfig) -> Any:
-    """The value in its type; one that the method or the run refuses is an error here."""
+    """Return the typed value; one that is invalid for the method or the run is an error."""
     if is_setting(name, config.method):
         settings = _with_settings(config, {})
         if getattr(settings, name) != getattr(type(settings)(), name):
@@ -133,7 +133,7 @@ def _with_settings(config: RunConfig, values: Mapping[str, object]) -> Any:
 
 
 def _type_of(name: str, method: str) -> Any:
-    """Type of a field; of an optional one, the type it has if given."""
+    """Return the type of a field; of an optional one, the type without None."""
     settings = METHODS[method].Config
     allowed = ", ".join([*_names(settings), *OPTIONS])
     require(is_setting(name, method) or name in OPTIONS, "a field of space", name, allowed)
