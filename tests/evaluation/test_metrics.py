@@ -297,7 +297,7 @@ class TestNovelNMI:
         monkeypatch.setattr("unida.evaluation.metrics.normalize", noting)
         features, names = self.groups()
         novel_nmi(features, names, seed=0)
-        monkeypatch.setattr("unida.evaluation.metrics.MAX_CLUSTERED", 40)
+        monkeypatch.setattr("unida.evaluation.metrics.MAX_NMI_IMAGES", 40)
         values = [novel_nmi(features, names, seed=seed) for seed in (0, 0, 1)]
         assert [len(x) for x in clustered] == [90, 40, 40, 40]
         assert values == pytest.approx([1, 1, 1])

@@ -24,7 +24,7 @@ MAX_FULL_BATCH = 20_000
 """More images than these are clustered in mini-batches."""
 MAX_DIMENSIONS = 256
 """Longer features are reduced to these principal components before they are clustered."""
-MAX_CLUSTERED = MAX_SAMPLES
+MAX_NMI_IMAGES = MAX_SAMPLES
 """Images `novel_nmi` clusters."""
 
 
@@ -189,7 +189,7 @@ def novel_nmi(
     decide which images are clustered and into how many clusters, the metric is reported, never
     selected by. Differences: UniOT keeps the centres on the sphere (faiss, 20 iterations, 5
     starts); here they are plain means. Large sets are clustered in mini-batches, long features
-    after PCA; of more than `MAX_CLUSTERED` images a sample is clustered.
+    after PCA; of more than `MAX_NMI_IMAGES` images a sample is clustered.
 
     Args:
         features: (N, D), of the truly unknown images.
@@ -201,7 +201,7 @@ def novel_nmi(
     if len(x) != len(classes):
         raise ValueError(f"{len(classes)} labels but {len(x)} rows of features")
     rows = np.arange(len(x)) if rows is None else rows
-    sample = rows[subsample(len(rows), MAX_CLUSTERED, seed, "novel")]
+    sample = rows[subsample(len(rows), MAX_NMI_IMAGES, seed, "novel")]
     x, classes = x[sample].astype(np.float32, copy=False), classes[sample]
     n_classes = len(np.unique(classes))
     if n_classes < 2 or not np.isfinite(x).all():  # one class is one cluster always

@@ -12,7 +12,7 @@ from sklearn.neighbors import NearestNeighbors
 from unida.types import Features, FloatArray, IntArray
 from unida.utils.rng import derive_seed
 
-MIN_IMAGES = 20
+MIN_LAYOUT_IMAGES = 20
 """Of fewer images the first two principal components are shown."""
 NEIGHBOURS = 10
 NEGATIVE_SAMPLES = 3
@@ -33,7 +33,7 @@ def layout_2d(features: Features, seed: int) -> tuple[FloatArray, str]:
     x = features.astype(np.float64)
     start = np.zeros((len(x), 2))
     start[:, : x.shape[1]] = x[:, :2]
-    if len(x) < MIN_IMAGES or not np.ptp(start, axis=0).any():
+    if len(x) < MIN_LAYOUT_IMAGES or not np.ptp(start, axis=0).any():
         return start, "the first two principal components of the features"
     rng = np.random.default_rng(derive_seed(seed, "plane"))
     start *= 10 / np.abs(start).max()
