@@ -1,6 +1,7 @@
 """All-in-One loss: METHODS.md §13.5, a slow copy of the equations, limits, invariances."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -48,19 +49,14 @@ def gradient(loss: Tensor, logits: Tensor) -> Tensor:
 # --- the check cases of METHODS.md §13.5
 
 
-@pytest.mark.parametrize(
-    ("sample", "c_not", "c_is"),
-    [
+def test_one_softmax_covers_both_outputs() -> None:
+    for sample, c_not, c_is in [
         (S1, (0.153911354, 0.093351955, 0.207758597), (0.342536018, 0.126011959, 0.076430117)),
         (S2, (0.146575603, 0.197856368, 0.108585877), (0.179027845, 0.072787290, 0.295167017)),
-    ],
-)
-def test_one_softmax_covers_both_outputs(
-    sample: list[list[float]], c_not: tuple[float, ...], c_is: tuple[float, ...]
-) -> None:
-    found = slow.joint_softmax(sample)
-    assert found[0] == pytest.approx(c_not, abs=1e-9)
-    assert found[1] == pytest.approx(c_is, abs=1e-9)
+    ]:
+        found = slow.joint_softmax(sample)
+        assert found[0] == pytest.approx(c_not, abs=1e-9)
+        assert found[1] == pytest.approx(c_is, abs=1e-9)
 
 
 def test_the_form_as_printed() -> None:
@@ -69,14 +65,16 @@ def test_the_form_as_printed() -> None:
     assert loss_of(tensor([S1, S2]), LABELS, "log").item() == pytest.approx(5.458581115, abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("beta", "loss"),
-    [(1.0, 1.309481162), (1.2, 1.351937910), (1.4, 1.394394658), (1.5, 1.415623032)],
-)
-def test_the_form_as_released(beta: float, loss: float) -> None:
-    labels = torch.tensor(LABELS)
-    found = all_in_one(tensor([S1, S2]), labels, third="sigmoid", third_weight=beta)
-    assert found.item() == pytest.approx(loss, abs=1e-9)
+def test_the_form_as_released() -> None:
+    for beta, loss in [
+        (1.0, 1.309481162),
+        (1.2, 1.351937910),
+        (1.4, 1.394394658),
+        (1.5, 1.415623032),
+    ]:
+        labels = torch.tensor(LABELS)
+        found = all_in_one(tensor([S1, S2]), labels, third="sigmoid", third_weight=beta)
+        assert found.item() == pytest.approx(loss, abs=1e-9)
 
 
 def test_the_released_form_of_a_misclassified_sample() -> None:
@@ -120,22 +118,22 @@ def test_the_loss_is_the_equation(b: int, k: int, top_n: int, third: str) -> Non
         torch.testing.assert_close(gradient(loss, logits), by_steps, rtol=1e-6, atol=1e-7)
 
 
-@pytest.mark.parametrize("floor", [1e-4, 0.01, 0.09])
-def test_above_the_floor_the_last_term_is_the_logarithm(floor: float) -> None:
+def test_above_the_floor_the_last_term_is_the_logarithm() -> None:
     """The margins of the check case are .13 and .097."""
-    found = all_in_one(tensor([S1, S2]), torch.tensor(LABELS), floor=floor)
-    assert found.item() == pytest.approx(5.458581115, abs=1e-8)
+    for floor in [1e-4, 0.01, 0.09]:
+        found = all_in_one(tensor([S1, S2]), torch.tensor(LABELS), floor=floor)
+        assert found.item() == pytest.approx(5.458581115, abs=1e-8)
 
 
-@pytest.mark.parametrize("third", THIRDS)
-def test_the_third_weight_scales_the_last_term_alone(third: str) -> None:
-    logits, labels = draw(0, 4, 5)
-    loss = [
-        all_in_one(logits, labels, third=third, third_weight=w)  # type: ignore[arg-type]
-        for w in (0.0, 1.0, 2.0)
-    ]
-    torch.testing.assert_close(loss[2] - loss[1], loss[1] - loss[0])
-    assert (loss[1] - loss[0]).abs() > 0.1
+def test_the_third_weight_scales_the_last_term_alone() -> None:
+    for third in THIRDS:
+        logits, labels = draw(0, 4, 5)
+        loss = [
+            all_in_one(logits, labels, third=third, third_weight=w)  # type: ignore[arg-type]
+            for w in (0.0, 1.0, 2.0)
+        ]
+        torch.testing.assert_close(loss[2] - loss[1], loss[1] - loss[0])
+        assert (loss[1] - loss[0]).abs() > 0.1
 
 
 # --- the continuation below the floor
@@ -149,19 +147,19 @@ def test_the_continuation_is_the_logarithm_above_and_its_tangent_below() -> None
     torch.testing.assert_close(found[~above], math.log(0.3) + (x[~above] - 0.3) / 0.3)
 
 
-@pytest.mark.parametrize("floor", [1e-3, 0.05, 0.3])
-def test_the_continuation_has_no_step_and_no_kink_beside_the_floor(floor: float) -> None:
-    x = tensor([floor - 1e-9, floor + 1e-9]).requires_grad_()
-    value = _log_with_tangent(x, floor)
-    slopes = gradient(value.sum(), x)
-    assert value.tolist() == pytest.approx([math.log(floor)] * 2, abs=1e-5)
-    assert slopes.tolist() == pytest.approx([1 / floor] * 2, rel=1e-5)
+def test_the_continuation_has_no_step_and_no_kink_beside_the_floor() -> None:
+    for floor in [1e-3, 0.05, 0.3]:
+        x = tensor([floor - 1e-9, floor + 1e-9]).requires_grad_()
+        value = _log_with_tangent(x, floor)
+        slopes = gradient(value.sum(), x)
+        assert value.tolist() == pytest.approx([math.log(floor)] * 2, abs=1e-5)
+        assert slopes.tolist() == pytest.approx([1 / floor] * 2, rel=1e-5)
 
 
-@pytest.mark.parametrize("floor", [0.05, 0.25])
-def test_the_continuation_has_the_slope_of_the_logarithm_at_the_floor_itself(floor: float) -> None:
-    x = tensor([floor]).requires_grad_()
-    assert gradient(_log_with_tangent(x, floor).sum(), x).item() == pytest.approx(1 / floor)
+def test_the_continuation_has_the_slope_of_the_logarithm_at_the_floor_itself() -> None:
+    for floor in [0.05, 0.25]:
+        x = tensor([floor]).requires_grad_()
+        assert gradient(_log_with_tangent(x, floor).sum(), x).item() == pytest.approx(1 / floor)
 
 
 def test_the_continuation_rises_everywhere() -> None:
@@ -193,13 +191,12 @@ def test_the_label_is_kept_though_its_logit_is_the_lowest(
     assert found > 5
 
 
-@pytest.mark.parametrize("third", THIRDS)
-@pytest.mark.parametrize("top_n", [5, 6, 1000])
-def test_as_many_as_there_are_classes_means_all(top_n: int, third: str) -> None:
-    logits, labels = draw(1, 4, 5)
-    assert loss_of(logits, labels, third, top_n) == loss_of(logits, labels, third, 5)
-    copy = slow.all_in_one(logits.tolist(), labels.tolist(), 10**6, third)
-    assert loss_of(logits, labels, third, top_n).item() == pytest.approx(copy, rel=1e-10)
+def test_as_many_as_there_are_classes_means_all() -> None:
+    for third, top_n in product(THIRDS, [5, 6, 1000]):
+        logits, labels = draw(1, 4, 5)
+        assert loss_of(logits, labels, third, top_n) == loss_of(logits, labels, third, 5)
+        copy = slow.all_in_one(logits.tolist(), labels.tolist(), 10**6, third)
+        assert loss_of(logits, labels, third, top_n).item() == pytest.approx(copy, rel=1e-10)
 
 
 def test_twenty_classes_are_kept_unless_told_otherwise() -> None:
@@ -208,19 +205,19 @@ def test_twenty_classes_are_kept_unless_told_otherwise() -> None:
     assert all_in_one(logits, labels).item() == pytest.approx(copy, rel=1e-10)
 
 
-@pytest.mark.parametrize("third", THIRDS)
-def test_only_the_classes_kept_get_a_gradient(third: str) -> None:
-    logits = tensor(FIVE).requires_grad_()
-    touched = gradient(loss_of(logits, [3], third, top_n=3), logits)[0].abs() > 0
-    assert touched.all(0).tolist() == [True, False, False, True, True]
-    assert touched.any(0).tolist() == [True, False, False, True, True]
+def test_only_the_classes_kept_get_a_gradient() -> None:
+    for third in THIRDS:
+        logits = tensor(FIVE).requires_grad_()
+        touched = gradient(loss_of(logits, [3], third, top_n=3), logits)[0].abs() > 0
+        assert touched.all(0).tolist() == [True, False, False, True, True]
+        assert touched.any(0).tolist() == [True, False, False, True, True]
 
 
-@pytest.mark.parametrize("third", THIRDS)
-def test_tied_logits_still_keep_the_label(third: str) -> None:
-    logits = torch.zeros(6, 2, 6)
-    found = loss_of(logits, list(range(6)), third, top_n=3)
-    torch.testing.assert_close(found, loss_of(logits[:, :, :3], [0] * 6, third))
+def test_tied_logits_still_keep_the_label() -> None:
+    for third in THIRDS:
+        logits = torch.zeros(6, 2, 6)
+        found = loss_of(logits, list(range(6)), third, top_n=3)
+        torch.testing.assert_close(found, loss_of(logits[:, :, :3], [0] * 6, third))
 
 
 # --- invariances
@@ -259,16 +256,15 @@ def test_a_constant_on_all_logits_of_an_image_does_not_matter(
 # --- limits
 
 
-@pytest.mark.parametrize("k", [2, 5])
-@pytest.mark.parametrize("value", [0.0, 7.0, -1e4])
-def test_equal_logits_give_a_known_value(k: int, value: float) -> None:
-    logits = torch.full((3, 2, k), value, dtype=torch.float64)
-    labels = [0, 1, 1]
-    blind = math.log(2 * k)
-    log = 2 * blind - (math.log(0.05) - 1)
-    assert loss_of(logits, labels, "log").item() == pytest.approx(log, rel=1e-10)
-    sigmoid = (2 * blind + math.log(2)) / 3
-    assert loss_of(logits, labels, "sigmoid").item() == pytest.approx(sigmoid, rel=1e-6)
+def test_equal_logits_give_a_known_value() -> None:
+    for k, value in product([2, 5], [0.0, 7.0, -1e4]):
+        logits = torch.full((3, 2, k), value, dtype=torch.float64)
+        labels = [0, 1, 1]
+        blind = math.log(2 * k)
+        log = 2 * blind - (math.log(0.05) - 1)
+        assert loss_of(logits, labels, "log").item() == pytest.approx(log, rel=1e-10)
+        sigmoid = (2 * blind + math.log(2)) / 3
+        assert loss_of(logits, labels, "sigmoid").item() == pytest.approx(sigmoid, rel=1e-6)
 
 
 @few
@@ -289,12 +285,12 @@ def test_the_released_last_term_does_not_look_at_the_label() -> None:
     assert [x.item() for x in last] == pytest.approx([last[0].item()] * 3, abs=1e-12)
 
 
-@pytest.mark.parametrize("third", THIRDS)
-def test_a_larger_true_logit_is_better(third: str) -> None:
-    logits = tensor([S1]).repeat(5, 1, 1)
-    logits[:, 1, 0] = torch.linspace(-2, 1, 5)
-    losses = [loss_of(x[None], [0], third).item() for x in logits]
-    assert losses == sorted(losses, reverse=True)
+def test_a_larger_true_logit_is_better() -> None:
+    for third in THIRDS:
+        logits = tensor([S1]).repeat(5, 1, 1)
+        logits[:, 1, 0] = torch.linspace(-2, 1, 5)
+        losses = [loss_of(x[None], [0], third).item() for x in logits]
+        assert losses == sorted(losses, reverse=True)
 
 
 # --- finite for every input
@@ -306,34 +302,31 @@ def finite(logits: Tensor, labels: Tensor, top_n: int, third: str) -> bool:
     return bool(loss.isfinite()) and bool(gradient(loss, logits).isfinite().all())
 
 
-@pytest.mark.parametrize("size", [1e4, 1e6, 1e20])
-def test_a_large_logit_counts_in_full(size: float) -> None:
-    logits = tensor([[[0.0, 0.0], [-size, 0.0]]]).requires_grad_()
-    loss = loss_of(logits, [0], "log")
-    third = math.log(0.05) + (-1 / 3 - 0.05) / 0.05
-    assert loss.item() == pytest.approx(size + 2 * math.log(3) - third, rel=1e-12)
-    assert gradient(loss, logits)[0, 1, 0].item() == pytest.approx(-1)
+def test_a_large_logit_counts_in_full() -> None:
+    for size in [1e4, 1e6, 1e20]:
+        logits = tensor([[[0.0, 0.0], [-size, 0.0]]]).requires_grad_()
+        loss = loss_of(logits, [0], "log")
+        third = math.log(0.05) + (-1 / 3 - 0.05) / 0.05
+        assert loss.item() == pytest.approx(size + 2 * math.log(3) - third, rel=1e-12)
+        assert gradient(loss, logits)[0, 1, 0].item() == pytest.approx(-1)
 
 
 LARGE = (1e4, 1e30, FLOAT32_MAX)
 
 
-@pytest.mark.parametrize("third", THIRDS)
-@pytest.mark.parametrize("top_n", [2, 3, 20])
-@pytest.mark.parametrize("k", [2, 4])
-@pytest.mark.parametrize("size", LARGE)
-def test_value_and_gradient_are_finite(size: float, k: int, top_n: int, third: str) -> None:
-    signs = torch.tensor([1.0, -1.0])
-    for logits in (
-        torch.full((2, 2, k), size),
-        torch.full((2, 2, k), -size),
-        size * signs[:, None].expand(2, 2, k),  # certain of "is not"
-        size * signs.flip(0)[:, None].expand(2, 2, k),  # certain of "is"
-        size * torch.randn(2, 2, k, generator=torch.Generator().manual_seed(0)).sign(),
-        size * torch.eye(k)[k - 1].expand(2, 2, k),  # the wrong class for label 0
-    ):
-        for labels in (torch.tensor([0, k - 1]), torch.tensor([0, 0])):
-            assert finite(logits, labels, top_n, third)
+def test_value_and_gradient_are_finite() -> None:
+    for third, top_n, k, size in product(THIRDS, [2, 3, 20], [2, 4], LARGE):
+        signs = torch.tensor([1.0, -1.0])
+        for logits in (
+            torch.full((2, 2, k), size),
+            torch.full((2, 2, k), -size),
+            size * signs[:, None].expand(2, 2, k),  # certain of "is not"
+            size * signs.flip(0)[:, None].expand(2, 2, k),  # certain of "is"
+            size * torch.randn(2, 2, k, generator=torch.Generator().manual_seed(0)).sign(),
+            size * torch.eye(k)[k - 1].expand(2, 2, k),  # the wrong class for label 0
+        ):
+            for labels in (torch.tensor([0, k - 1]), torch.tensor([0, 0])):
+                assert finite(logits, labels, top_n, third)
 
 
 @settings(max_examples=80, deadline=None)
@@ -351,27 +344,27 @@ def test_value_and_gradient_are_finite_for_any_logits(
     assert finite(logits, torch.tensor(labels[: len(logits)]), top_n, third)
 
 
-@pytest.mark.parametrize("third", THIRDS)
-def test_float32_agrees_with_float64(third: str) -> None:
-    logits, labels = draw(2, 16, 30)
-    in_float32 = loss_of(logits.float(), labels, third).double()
-    torch.testing.assert_close(in_float32, loss_of(logits, labels, third), rtol=1e-5, atol=1e-5)
+def test_float32_agrees_with_float64() -> None:
+    for third in THIRDS:
+        logits, labels = draw(2, 16, 30)
+        in_float32 = loss_of(logits.float(), labels, third).double()
+        torch.testing.assert_close(in_float32, loss_of(logits, labels, third), rtol=1e-5, atol=1e-5)
 
 
 # --- errors
 
 
-@pytest.mark.parametrize("shape", [(4, 6), (4, 2, 1), (4, 3, 5), (4, 2, 0), (2, 2, 3, 1), (4,)])
-def test_logits_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"needed") as error:
-        all_in_one(torch.ones(shape), torch.zeros(shape[0], dtype=torch.long))
-    assert str(shape) in str(error.value)
+def test_logits_of_another_shape_are_refused() -> None:
+    for shape in [(4, 6), (4, 2, 1), (4, 3, 5), (4, 2, 0), (2, 2, 3, 1), (4,)]:
+        with pytest.raises(ValueError, match=r"needed") as error:
+            all_in_one(torch.ones(shape), torch.zeros(shape[0], dtype=torch.long))
+        assert str(shape) in str(error.value)
 
 
-@pytest.mark.parametrize("top_n", [1, 0, -3])
-def test_fewer_than_two_classes_cannot_be_kept(top_n: int) -> None:
-    with pytest.raises(ValueError, match=f"top_n is {top_n}; 2 or more is needed"):
-        loss_of(tensor([S1, S2]), LABELS, "log", top_n)
+def test_fewer_than_two_classes_cannot_be_kept() -> None:
+    for top_n in [1, 0, -3]:
+        with pytest.raises(ValueError, match=f"top_n is {top_n}; 2 or more is needed"):
+            loss_of(tensor([S1, S2]), LABELS, "log", top_n)
 
 
 def test_an_unknown_third_term_is_refused() -> None:

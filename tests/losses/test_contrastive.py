@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 import torch
@@ -76,15 +77,13 @@ def gradients(loss: Tensor, *inputs: Tensor) -> tuple[Tensor, ...]:
     )
 
 
-@pytest.mark.parametrize(("nu", "d2", "paper", "base", "symmetric", "wide"), KERNEL_TABLE)
-def test_the_kernel_table(
-    nu: float, d2: float, paper: float, base: float, symmetric: float, wide: float
-) -> None:
-    at = tensor([[d2]])
-    assert t_kernel(at, nu).item() == pytest.approx(paper, rel=1e-9)
-    assert 6.28 * t_kernel(at, nu).item() ** 2 == pytest.approx(base, rel=1e-9)
-    assert _released_kernel(at, nu).item() == pytest.approx(symmetric, rel=1e-9)
-    assert _released_kernel(at / 10, nu).item() == pytest.approx(wide, rel=1e-9)
+def test_the_kernel_table() -> None:
+    for nu, d2, paper, base, symmetric, wide in KERNEL_TABLE:
+        at = tensor([[d2]])
+        assert t_kernel(at, nu).item() == pytest.approx(paper, rel=1e-9)
+        assert 6.28 * t_kernel(at, nu).item() ** 2 == pytest.approx(base, rel=1e-9)
+        assert _released_kernel(at, nu).item() == pytest.approx(symmetric, rel=1e-9)
+        assert _released_kernel(at / 10, nu).item() == pytest.approx(wide, rel=1e-9)
 
 
 def test_the_released_kernel_symmetrises_by_the_probabilistic_or() -> None:
@@ -94,9 +93,8 @@ def test_the_released_kernel_symmetrises_by_the_probabilistic_or() -> None:
     assert torch.equal(found, found.T)
 
 
-@pytest.mark.parametrize(
-    ("distance", "nu", "sigma", "similarity"),
-    [
+def test_the_released_similarities() -> None:
+    for distance, nu, sigma, similarity in [
         (1e-4, 100, 10, 0.999969729),
         (4e-4, 100, 10, 0.999969396),
         (1.0, 100, 10, 0.989801852),
@@ -104,58 +102,55 @@ def test_the_released_kernel_symmetrises_by_the_probabilistic_or() -> None:
         (0.04, 10, 1, 0.991895695),
         (1.25, 10, 1, 0.452798607),
         (0.01, 10, 1, 0.996451284),
-    ],
-)
-def test_the_released_similarities(
-    distance: float, nu: float, sigma: float, similarity: float
-) -> None:
-    found = _released_kernel(tensor([[distance / sigma]]), nu).item()
-    assert found == pytest.approx(similarity, abs=1e-9)
+    ]:
+        found = _released_kernel(tensor([[distance / sigma]]), nu).item()
+        assert found == pytest.approx(similarity, abs=1e-9)
 
 
-@pytest.mark.parametrize(("alpha", "p"), [(0.0, 0.395941724), (0.5, 0.652797543), (1, 1.076281195)])
-def test_the_printed_similarities(alpha: float, p: float) -> None:
-    y, z = check_case()
-    kappa_y, kappa_z = t_kernel(squared_distances(y, y), 100), t_kernel(squared_distances(z, z), 10)
-    assert math.exp(alpha) * kappa_y[0, 3].item() == pytest.approx(p, abs=1e-9)
-    assert slow.paper_p(F0 + F1, 0, 3, alpha) == pytest.approx(p, abs=1e-9)
-    assert kappa_y[0, 1].item() == pytest.approx(0.240765897, abs=1e-9)
-    assert kappa_z[0, 3].item() == pytest.approx(0.380658181, abs=1e-9)
+def test_the_printed_similarities() -> None:
+    for alpha, p in [(0.0, 0.395941724), (0.5, 0.652797543), (1, 1.076281195)]:
+        y, z = check_case()
+        kappa_y, kappa_z = (
+            t_kernel(squared_distances(y, y), 100),
+            t_kernel(squared_distances(z, z), 10),
+        )
+        assert math.exp(alpha) * kappa_y[0, 3].item() == pytest.approx(p, abs=1e-9)
+        assert slow.paper_p(F0 + F1, 0, 3, alpha) == pytest.approx(p, abs=1e-9)
+        assert kappa_y[0, 1].item() == pytest.approx(0.240765897, abs=1e-9)
+        assert kappa_z[0, 3].item() == pytest.approx(0.380658181, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("alpha", "sums"),
-    [
+def test_the_slow_copy_gives_the_sums_per_anchor() -> None:
+    for alpha, sums in [
         (0.0, [2.307581427, 2.373292346, 1.773689852, 2.390466664, 2.432292851, 1.850794209]),
         (0.5, [2.432607416, 2.491457498, 1.891855003, 2.515492653, 2.550458002, 1.968959361]),
-    ],
-)
-def test_the_slow_copy_gives_the_sums_per_anchor(alpha: float, sums: list[float]) -> None:
-    found = slow.paper_anchors(F0 + F1, Z0 + Z1, alpha)
-    assert found == pytest.approx(sums, abs=1e-9)
+    ]:
+        found = slow.paper_anchors(F0 + F1, Z0 + Z1, alpha)
+        assert found == pytest.approx(sums, abs=1e-9)
 
 
-@pytest.mark.parametrize(("alpha", "loss"), [(0, 2.188019558), (0.5, 2.308471655), (1, 2.50706359)])
-def test_the_paper_form(alpha: float, loss: float) -> None:
-    assert soft_contrastive(*check_case(), "paper", alpha).item() == pytest.approx(loss, abs=1e-7)
-    assert slow.paper(F0 + F1, Z0 + Z1, alpha) == pytest.approx(loss, abs=1e-9)
+def test_the_paper_form() -> None:
+    for alpha, loss in [(0, 2.188019558), (0.5, 2.308471655), (1, 2.50706359)]:
+        assert soft_contrastive(*check_case(), "paper", alpha).item() == pytest.approx(
+            loss, abs=1e-7
+        )
+        assert slow.paper(F0 + F1, Z0 + Z1, alpha) == pytest.approx(loss, abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("sigma", "rate", "loss"),
-    [
+def test_the_released_form() -> None:
+    for sigma, rate, loss in [
         (10, 1e4, 0.5583323779),
         (50, 1e2, 0.5790448981),
         (10, 1e5, 0.5583338231),
         (1, 1e4, 0.3964099021),
-    ],
-)
-def test_the_released_form(sigma: float, rate: float, loss: float) -> None:
-    y, z = check_case()
-    found = soft_contrastive(y, z, "released", sigma_y=sigma, near_rate=rate)
-    assert found.item() == pytest.approx(loss, abs=1e-10)
-    in_float32 = soft_contrastive(y.float(), z.float(), "released", sigma_y=sigma, near_rate=rate)
-    assert in_float32.item() == pytest.approx(loss, abs=1e-5)
+    ]:
+        y, z = check_case()
+        found = soft_contrastive(y, z, "released", sigma_y=sigma, near_rate=rate)
+        assert found.item() == pytest.approx(loss, abs=1e-10)
+        in_float32 = soft_contrastive(
+            y.float(), z.float(), "released", sigma_y=sigma, near_rate=rate
+        )
+        assert in_float32.item() == pytest.approx(loss, abs=1e-5)
 
 
 def test_the_released_form_has_the_gradients_of_methods() -> None:
@@ -179,10 +174,10 @@ def test_the_released_form_does_not_look_at_the_backbone_features_of_view_1() ->
     assert soft_contrastive(y, z, "released") == soft_contrastive(elsewhere, z, "released")
 
 
-@pytest.mark.parametrize(("alpha", "loss"), [(0.0, 0.550049679), (0.5, 0.545278203)])
-def test_the_hybrid_is_the_scaled_form_with_its_scales_off(alpha: float, loss: float) -> None:
-    found = soft_contrastive(*check_case(), "scaled", alpha, **HYBRID)  # type: ignore[arg-type]
-    assert found.item() == pytest.approx(loss, abs=1e-9)
+def test_the_hybrid_is_the_scaled_form_with_its_scales_off() -> None:
+    for alpha, loss in [(0.0, 0.550049679), (0.5, 0.545278203)]:
+        found = soft_contrastive(*check_case(), "scaled", alpha, **HYBRID)  # type: ignore[arg-type]
+        assert found.item() == pytest.approx(loss, abs=1e-9)
 
 
 def test_the_hybrid_similarities_are_kernels_of_height_one() -> None:
@@ -193,13 +188,14 @@ def test_the_hybrid_similarities_are_kernels_of_height_one() -> None:
     assert found == pytest.approx([0.994962981, 0.605021244, 0.978283164], abs=1e-9)
 
 
-@pytest.mark.parametrize(
-    ("temperature", "unit", "loss"),
-    [(1.0, True, 0.941655167), (0.5, True, 0.481076123), (1.0, False, 1.133679051)],
-)
-def test_the_plain_contrast(temperature: float, unit: bool, loss: float) -> None:
-    z = tensor(Z0 + Z1)
-    assert info_nce(z, temperature, unit=unit).item() == pytest.approx(loss, abs=1e-9)
+def test_the_plain_contrast() -> None:
+    for temperature, unit, loss in [
+        (1.0, True, 0.941655167),
+        (0.5, True, 0.481076123),
+        (1.0, False, 1.133679051),
+    ]:
+        z = tensor(Z0 + Z1)
+        assert info_nce(z, temperature, unit=unit).item() == pytest.approx(loss, abs=1e-9)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
@@ -329,28 +325,26 @@ def test_a_bandwidth_taken_from_the_batch_follows_the_scale_of_y(seed: int, by_y
     torch.testing.assert_close(rescaled, soft_contrastive(y, z, unit=False))
 
 
-@pytest.mark.parametrize("form", ["paper", "released"])
-def test_the_raw_forms_depend_on_the_scale_of_the_features(form: str) -> None:
-    y, z = check_case()
-    loss, rescaled = LOSSES[form](y, z), LOSSES[form](y, 2 * z)
-    assert abs(loss.item() - rescaled.item()) > 0.01
+def test_the_raw_forms_depend_on_the_scale_of_the_features() -> None:
+    for form in ["paper", "released"]:
+        y, z = check_case()
+        loss, rescaled = LOSSES[form](y, z), LOSSES[form](y, 2 * z)
+        assert abs(loss.item() - rescaled.item()) > 0.01
 
 
-@pytest.mark.parametrize(
-    ("form", "learns"), [("paper", True), ("released", True), ("scaled", False)]
-)
-def test_the_backbone_gets_a_gradient_through_p_unless_scaled(form: str, learns: bool) -> None:
-    y, z = check_case()
-    to_y, to_z = gradients(LOSSES[form](y, z), y, z)
-    assert to_y.any().item() is learns
-    assert to_z.any()
+def test_the_backbone_gets_a_gradient_through_p_unless_scaled() -> None:
+    for form, learns in [("paper", True), ("released", True), ("scaled", False)]:
+        y, z = check_case()
+        to_y, to_z = gradients(LOSSES[form](y, z), y, z)
+        assert to_y.any().item() is learns
+        assert to_z.any()
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_alpha_counts_wherever_the_paper_has_it(form: str) -> None:
-    y, z = check_case()
-    same = soft_contrastive(y, z, form, 0.1) == soft_contrastive(y, z, form, 0.3)  # type: ignore[arg-type]
-    assert same.item() is (form == "released")
+def test_alpha_counts_wherever_the_paper_has_it() -> None:
+    for form in FORMS:
+        y, z = check_case()
+        same = soft_contrastive(y, z, form, 0.1) == soft_contrastive(y, z, form, 0.3)  # type: ignore[arg-type]
+        assert same.item() is (form == "released")
 
 
 def test_collapsed_features_give_the_plain_contrast_of_a_blind_guess() -> None:
@@ -372,13 +366,13 @@ def test_the_scaled_form_prefers_the_arrangement_of_the_backbone() -> None:
     assert right < soft_contrastive(y, torch.ones_like(y))
 
 
-@pytest.mark.parametrize("z", [torch.zeros(6, 2), 1e4 * torch.eye(6)], ids=["near", "far"])
-def test_q_is_kept_a_millionth_off_zero_and_one(z: Tensor) -> None:
-    y, _ = check_case()
-    found = soft_contrastive(y, z.double(), "scaled", 0.0, **HYBRID).item()  # type: ignore[arg-type]
-    expected = slow.scaled(slow.rows(y), slow.rows(z), 0.0, **HYBRID)  # type: ignore[arg-type]
-    assert found == pytest.approx(expected, rel=1e-6)
-    assert found < -math.log(1e-6)
+def test_q_is_kept_a_millionth_off_zero_and_one() -> None:
+    for z in [torch.zeros(6, 2), 1e4 * torch.eye(6)]:
+        y, _ = check_case()
+        found = soft_contrastive(y, z.double(), "scaled", 0.0, **HYBRID).item()  # type: ignore[arg-type]
+        expected = slow.scaled(slow.rows(y), slow.rows(z), 0.0, **HYBRID)  # type: ignore[arg-type]
+        assert found == pytest.approx(expected, rel=1e-6)
+        assert found < -math.log(1e-6)
 
 
 def test_p_above_one_stays_as_printed_in_the_paper_form_and_is_capped_in_the_scaled() -> None:
@@ -418,15 +412,13 @@ EVERY_LOSS: dict[str, Loss] = {
 }
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("of_z", FEATURES)
-@pytest.mark.parametrize("name", EVERY_LOSS)
-def test_value_and_gradient_are_finite(name: str, of_z: str, dtype: torch.dtype) -> None:
-    z = FEATURES[of_z].to(dtype)
-    for of_y in (FEATURES[of_z], FEATURES["of size 1"], FEATURES["zero"]):
-        y = of_y.to(dtype, copy=True).requires_grad_()
-        z = z.detach().clone().requires_grad_()
-        assert finite(EVERY_LOSS[name](y, z), y, z)
+def test_value_and_gradient_are_finite() -> None:
+    for dtype, of_z, name in product([torch.float32, torch.float64], FEATURES, EVERY_LOSS):
+        z = FEATURES[of_z].to(dtype)
+        for of_y in (FEATURES[of_z], FEATURES["of size 1"], FEATURES["zero"]):
+            y = of_y.to(dtype, copy=True).requires_grad_()
+            z = z.detach().clone().requires_grad_()
+            assert finite(EVERY_LOSS[name](y, z), y, z)
 
 
 def rows_of_floats(limit: float) -> st.SearchStrategy[list[list[float]]]:
@@ -443,11 +435,11 @@ def test_value_and_gradient_are_finite_for_any_features(
     assert finite(EVERY_LOSS[name](of_y, of_z), of_y, of_z)
 
 
-@pytest.mark.parametrize("name", LOSSES)
-def test_float32_agrees_with_float64(name: str) -> None:
-    y, z = draw(3, 6, 16, 16)
-    in_float32 = LOSSES[name](y.float(), z.float()).double()
-    torch.testing.assert_close(in_float32, LOSSES[name](y, z), rtol=1e-4, atol=1e-5)
+def test_float32_agrees_with_float64() -> None:
+    for name in LOSSES:
+        y, z = draw(3, 6, 16, 16)
+        in_float32 = LOSSES[name](y.float(), z.float()).double()
+        torch.testing.assert_close(in_float32, LOSSES[name](y, z), rtol=1e-4, atol=1e-5)
 
 
 def realistic() -> tuple[Tensor, Tensor]:
@@ -480,26 +472,25 @@ def test_the_realistic_features_are_as_far_apart_as_measured() -> None:
     assert apart_z.sum().item() / 240 == pytest.approx(470, rel=0.1)
 
 
-@pytest.mark.parametrize("form", ["paper", "released"])
-def test_real_features_leave_the_raw_forms_without_a_gradient(form: str) -> None:
-    assert pull(form) < 1e-5
+def test_real_features_leave_the_raw_forms_without_a_gradient() -> None:
+    for form in ["paper", "released"]:
+        assert pull(form) < 1e-5
 
 
 def test_real_features_move_in_the_scaled_form() -> None:
     assert pull("scaled") > 0.1
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize(("n", "m"), [(5, 5), (2, 2), (0, 0), (6, 4), (4, 6)])
-def test_rows_that_are_not_two_views_of_two_images_are_refused(n: int, m: int, form: str) -> None:
-    with pytest.raises(ValueError, match="rows"):
-        soft_contrastive(torch.ones(n, 3), torch.ones(m, 3), form)  # type: ignore[arg-type]
+def test_rows_that_are_not_two_views_of_two_images_are_refused() -> None:
+    for form, (n, m) in product(FORMS, [(5, 5), (2, 2), (0, 0), (6, 4), (4, 6)]):
+        with pytest.raises(ValueError, match="rows"):
+            soft_contrastive(torch.ones(n, 3), torch.ones(m, 3), form)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("n", [0, 2, 5])
-def test_the_plain_contrast_refuses_rows_that_do_not_pair(n: int) -> None:
-    with pytest.raises(ValueError, match="rows"):
-        info_nce(torch.ones(n, 3))
+def test_the_plain_contrast_refuses_rows_that_do_not_pair() -> None:
+    for n in [0, 2, 5]:
+        with pytest.raises(ValueError, match="rows"):
+            info_nce(torch.ones(n, 3))
 
 
 def test_an_unknown_form_is_refused() -> None:
@@ -508,8 +499,7 @@ def test_an_unknown_form_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("shape", [(4,), (4, 4, 4)])
-@pytest.mark.parametrize("name", LOSSES)
-def test_features_of_another_rank_are_refused(name: str, shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match="shape"):
-        LOSSES[name](torch.ones(shape), torch.ones(shape))
+def test_features_of_another_rank_are_refused() -> None:
+    for shape, name in product([(4,), (4, 4, 4)], LOSSES):
+        with pytest.raises(ValueError, match="shape"):
+            LOSSES[name](torch.ones(shape), torch.ones(shape))

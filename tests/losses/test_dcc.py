@@ -133,14 +133,14 @@ def test_the_order_of_blocks_does_not_matter() -> None:
     )
 
 
-@pytest.mark.parametrize("size", [0.0, 1e-20, 1e-3, 1.0, 1e4, 1e9])
-def test_cdd_and_its_gradient_are_finite(size: float) -> None:
-    s, t = (size * draw(seed, 6, 3).float() for seed in (0, 1))
-    s.requires_grad_()
-    cdd = contrastive_domain_discrepancy(s, t, 3)
-    (found,) = torch.autograd.grad(cdd, s)
-    assert cdd.isfinite()
-    assert found.isfinite().all()
+def test_cdd_and_its_gradient_are_finite() -> None:
+    for size in [0.0, 1e-20, 1e-3, 1.0, 1e4, 1e9]:
+        s, t = (size * draw(seed, 6, 3).float() for seed in (0, 1))
+        s.requires_grad_()
+        cdd = contrastive_domain_discrepancy(s, t, 3)
+        (found,) = torch.autograd.grad(cdd, s)
+        assert cdd.isfinite()
+        assert found.isfinite().all()
 
 
 def test_distances_of_a_row_to_itself_are_nothing() -> None:

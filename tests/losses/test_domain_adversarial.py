@@ -55,10 +55,10 @@ def test_without_weights_every_image_counts_the_same() -> None:
     assert domain_adversarial(source, target).item() == pytest.approx(ones.item())
 
 
-@pytest.mark.parametrize("size", [1e4, 1e30])
-def test_a_sure_discriminator_gives_finite_values_and_gradients(size: float) -> None:
-    logits = torch.tensor([size, -size]).requires_grad_()
-    loss = domain_adversarial(logits, logits)
-    (gradient,) = torch.autograd.grad(loss, logits)
-    assert loss.isfinite()
-    assert gradient.isfinite().all()
+def test_a_sure_discriminator_gives_finite_values_and_gradients() -> None:
+    for size in [1e4, 1e30]:
+        logits = torch.tensor([size, -size]).requires_grad_()
+        loss = domain_adversarial(logits, logits)
+        (gradient,) = torch.autograd.grad(loss, logits)
+        assert loss.isfinite()
+        assert gradient.isfinite().all()

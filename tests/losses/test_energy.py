@@ -66,15 +66,15 @@ def test_gradients() -> None:
         assert torch.autograd.gradcheck(lambda x, u, k=known: energy_margin(x, u, known=k), at)
 
 
-@pytest.mark.parametrize("size", [0.0, 1.0, 100.0, 1e4, 1e30])
-def test_float32_stays_finite(size: float) -> None:
-    logits = (size * torch.tensor([[1.0, -1.0], [-1.0, -1.0], [1.0, 1.0]])).requires_grad_()
-    unknown = (size * torch.tensor([-1.0, 1.0, 1.0])).requires_grad_()
-    entropy = unknown_entropy(logits, unknown)
-    margins = [energy_margin(logits, unknown, known=known) for known in (True, False)]
-    slopes = torch.autograd.grad(entropy + sum(margins), [logits, unknown])
-    assert -1e-6 <= entropy.item() <= math.log(2) + 1e-6
-    assert all(x.isfinite().all() for x in (*margins, *slopes))
+def test_float32_stays_finite() -> None:
+    for size in [0.0, 1.0, 100.0, 1e4, 1e30]:
+        logits = (size * torch.tensor([[1.0, -1.0], [-1.0, -1.0], [1.0, 1.0]])).requires_grad_()
+        unknown = (size * torch.tensor([-1.0, 1.0, 1.0])).requires_grad_()
+        entropy = unknown_entropy(logits, unknown)
+        margins = [energy_margin(logits, unknown, known=known) for known in (True, False)]
+        slopes = torch.autograd.grad(entropy + sum(margins), [logits, unknown])
+        assert -1e-6 <= entropy.item() <= math.log(2) + 1e-6
+        assert all(x.isfinite().all() for x in (*margins, *slopes))
 
 
 @few

@@ -90,11 +90,11 @@ def test_the_entropy_falls_as_the_answers_part() -> None:
     assert entropies == sorted(entropies, reverse=True)
 
 
-@pytest.mark.parametrize("size", [0.0, 1e-38, 1e4, 1e30, FLOAT32_MAX])
-def test_value_and_gradient_are_finite(size: float) -> None:
-    corners = torch.tensor([[[1.0, 1.0, -1.0, -1.0, 0.0], [1.0, -1.0, 1.0, -1.0, 1.0]]])
-    logits = (size * corners).requires_grad_()
-    entropy = open_entropy(logits)
-    (found,) = torch.autograd.grad(entropy, logits)
-    assert 0 <= entropy.item() <= math.log(2) + 1e-6
-    assert found.isfinite().all()
+def test_value_and_gradient_are_finite() -> None:
+    for size in [0.0, 1e-38, 1e4, 1e30, FLOAT32_MAX]:
+        corners = torch.tensor([[[1.0, 1.0, -1.0, -1.0, 0.0], [1.0, -1.0, 1.0, -1.0, 1.0]]])
+        logits = (size * corners).requires_grad_()
+        entropy = open_entropy(logits)
+        (found,) = torch.autograd.grad(entropy, logits)
+        assert 0 <= entropy.item() <= math.log(2) + 1e-6
+        assert found.isfinite().all()

@@ -56,7 +56,7 @@ def test_the_loss_has_the_equation_s_value_and_gradient(b: int, c: int) -> None:
     assert torch.autograd.gradcheck(soft_cross_entropy, (probs_of(0, b, c).requires_grad_(), t))
 
 
-def test_a_probability_of_zero_is_no_trouble() -> None:
+def test_a_probability_of_zero_is_handled() -> None:
     logits = torch.tensor([[1e4, 0.0], [0.0, 1e4]], requires_grad=True)
     loss = soft_cross_entropy(logits.softmax(1), torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
     loss.backward()

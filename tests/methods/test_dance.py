@@ -6,12 +6,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.methods.toys import Says, build, noise, train, verdicts
-from unida.config import from_mapping
+from tests.methods.toys import FixedOutput, build, noise, predicted_labels, train
 from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW
-from unida.errors import UserError
 from unida.losses import entropy_separation, neighbourhood_clustering
-from unida.methods.dance import DANCEConfig
 from unida.models.layers import MemoryBank
 from unida.types import Sizes
 
@@ -22,15 +19,15 @@ def test_the_decisions_are_by_entropy_above_half_its_maximum() -> None:
     method = build("dance", Sizes(3, 40, 24, 6, 8))
     assert method.rho == pytest.approx(0.549306144, abs=1e-9)
     logits = torch.tensor([[2.0, 0, 0], [0, 0, 0], [0, 3, 0], [0, 0, 200]])
-    method.prototypes = Says(logits)
+    method.prototypes = FixedOutput(logits)
     outputs = method.eval().predict(IMAGES)
     entropies = (outputs.unknown_score + method.rho).tolist()
     assert entropies[:2] == pytest.approx([0.665542683, 1.098582289], abs=4e-5)  # ε = 1e−5 in these
-    assert entropies[3] == 0  # a probability of 0 is no trouble
-    assert verdicts(outputs) == ["unknown", "unknown", 1, 2]
+    assert entropies[3] == 0  # a probability of 0 is handled
+    assert predicted_labels(outputs) == ["unknown", "unknown", 1, 2]
 
 
-def test_the_losses_are_the_paper_s() -> None:
+def test_the_losses_are_the_papers() -> None:
     method = build("dance", eta=0.3, rho=0.4, m=0.2, tau=0.1)
     train(method)  # something to remember
     batch = noise(method, 5)
@@ -121,25 +118,3 @@ def test_the_target_s_view_is_the_source_s_or_as_released() -> None:
     assert released.target_views == (EVAL_VIEW,)
     assert released.source_views == (WEAK_VIEW,)
     assert not EVAL_VIEW.flip
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"eta": -1}, "eta is -1.0; allowed: from 0 to 1000."),
-        ({"m": "nan"}, "m is nan; allowed: from 0 to 100."),
-        ({"rho": 1}, "rho is 1.0; allowed: between 0 and 1."),
-        ({"rho": 0}, "rho is 0.0; allowed: between 0 and 1."),
-        ({"tau": 0}, "tau is 0.0; allowed: from 0.005 to 10."),
-        ({"momentum": 1}, "momentum is 1.0; allowed: from 0 up to, not including, 1."),
-        ({"target_view": "flip"}, "target_view is 'flip'; allowed: random, centre."),
-        (
-            {"lam": 1},
-            "a setting of dance is 'lam'; allowed: eta, rho, m, tau, momentum, target_view.",
-        ),
-    ],
-)
-def test_a_bad_setting_is_one_sentence(settings: dict[str, object], sentence: str) -> None:
-    with pytest.raises(UserError) as error:
-        from_mapping(DANCEConfig, settings, "dance")
-    assert str(error.value) == sentence

@@ -8,9 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.methods.toys import SIZES, Says, build, noise, verdicts
-from unida.config import from_mapping
-from unida.errors import UserError
+from tests.methods.toys import SIZES, FixedOutput, build, noise, predicted_labels
 from unida.losses import contrastive_domain_discrepancy, memory_contrast
 from unida.methods.base import Method
 from unida.methods.dcc import DCC, DCCConfig
@@ -22,38 +20,38 @@ from unida.utils.schedule import exponential_rampup
 IMAGES = torch.rand(3, 3, 16, 16)
 SIX_EACH = Sizes(n_classes=4, n_source=24, n_target=24, batch=6, steps=30)
 SETTINGS = {"width": 8, "q": 2, "k_c": 3, "interval": 1, "k_max": 2, "warmup": 0}
-# Six images an island; 0–2 are known and shared, 3 is the source's alone, 4 the target's.
+# Six images per cluster; 0–2 are known and shared, 3 is the source's alone, 4 the target's.
 SOURCE, TARGET = (0, 1, 2, 3), (0, 1, 2, 4)
 
 
-class Islands:
-    """A look at two domains whose features lie about the axes."""
+class ClusteredDomains:
+    """A extract at two domains whose features lie about the axes."""
 
     def __init__(
         self, source: tuple[int, ...] = SOURCE, target: tuple[int, ...] = TARGET, size: int = 6
     ) -> None:
         g = torch.Generator().manual_seed(3)
         axes = torch.eye(8)
-        self.islands: dict[str, Tensor] = {
+        self.groups: dict[str, Tensor] = {
             name: torch.tensor(which).repeat_interleave(size)
             for name, which in (("source", source), ("target", target))
         }
         self.rows = {
             name: axes[which] + 0.05 * torch.randn(len(which), 8, generator=g)
-            for name, which in self.islands.items()
+            for name, which in self.groups.items()
         }
-        self.source_labels = self.islands["source"]
+        self.source_labels = self.groups["source"]
 
     def __call__(self, domain: str, index: None, through: nn.Module) -> Tensor:
         return through(self.rows[domain])
 
 
-def seeing(method: Any, look: Any, step: int = 0) -> Any:
+def refreshed(method: Any, extract: Any, step: int = 0) -> Any:
     """The method after a refresh in which features pass the neck unchanged."""
     neck, method.neck = method.neck, nn.Identity()
     method.eval()
     with torch.no_grad():
-        method.refresh(look, step)
+        method.refresh(extract, step)
     method.neck = neck
     return method.train()
 
@@ -63,7 +61,7 @@ def make(sizes: Sizes = SIX_EACH, **settings: Any) -> Any:
 
 
 def with_extra(method: Method, step: int = 0) -> tuple[Batch, dict[str, tuple[str, Tensor]]]:
-    """A batch of noise with the images asked for, and the numbers asked for."""
+    """A batch of noise with the extra images, and their indices."""
     wanted = method.extra(step, torch.Generator().manual_seed(step))
     g = torch.Generator().manual_seed(step + 50)
     extra = {k: torch.rand(len(n), 3, 16, 16, generator=g) for k, (_, n) in wanted.items()}
@@ -79,7 +77,7 @@ def postprocess(match: list[int], features: list[list[float]]) -> Any:
     method.centres[: len(match)] = torch.eye(3)[: len(match)]
     method.match[: len(match)] = torch.tensor(match)
     method.k.fill_(len(match))
-    method.neck = Says(torch.tensor(features))
+    method.neck = FixedOutput(torch.tensor(features))
     method.classifier = nn.Linear(3, 3, bias=False)
     with torch.no_grad():
         method.classifier.weight.copy_(torch.eye(3).roll(1, 0))  # axis 0 → class 1 → …
@@ -89,7 +87,7 @@ def postprocess(match: list[int], features: list[list[float]]) -> Any:
 def test_an_image_near_a_matched_centre_is_known_by_the_classifier_and_another_unknown() -> None:
     outputs = postprocess([2, 0, -1], [[5.0, 1, 1], [1, 9, 2], [0.1, 0.2, 0.3]])
     # The classifier names the class, not the match, and it may be any of them.
-    assert verdicts(outputs) == [1, 2, "unknown"]
+    assert predicted_labels(outputs) == [1, 2, "unknown"]
     cosine = F.normalize(torch.tensor([[5.0, 1, 1], [1, 9, 2], [0.1, 0.2, 0.3]]))
     expected = cosine[:, 2] - cosine[:, :2].amax(1)
     torch.testing.assert_close(outputs.unknown_score, expected)
@@ -97,19 +95,19 @@ def test_an_image_near_a_matched_centre_is_known_by_the_classifier_and_another_u
 
 def test_with_every_cluster_matched_all_images_are_known() -> None:
     outputs = postprocess([2, 0, 1], [[5.0, 1, 1], [-1, -1, -1], [0.1, 0.2, 0.3]])
-    assert "unknown" not in verdicts(outputs)
+    assert "unknown" not in predicted_labels(outputs)
     assert outputs.unknown_score.argmax() == 1  # and the one far from all is still the strangest
 
 
 def test_with_no_cluster_matched_or_none_found_all_images_are_unknown() -> None:
     for match in ([-1, -1, -1], []):
         outputs = postprocess(match, [[5.0, 1, 1], [-1, -1, -1], [0.1, 0.2, 0.3]])
-        assert verdicts(outputs) == ["unknown"] * 3
+        assert predicted_labels(outputs) == ["unknown"] * 3
 
 
 def test_rows_not_in_use_decide_nothing() -> None:
     outputs = postprocess([0, -1], [[1.0, 0, 9], [0, 1, 9], [0, 0, -1]])
-    assert [v == "unknown" for v in verdicts(outputs)] == [False, True, True]
+    assert [v == "unknown" for v in predicted_labels(outputs)] == [False, True, True]
     torch.testing.assert_close(
         outputs.unknown_score, torch.tensor([-1.0, 1, 0]) / torch.tensor([82**0.5, 82**0.5, 1])
     )
@@ -119,27 +117,27 @@ def test_rows_not_in_use_decide_nothing() -> None:
 
 
 def test_clusters_of_shared_classes_are_matched_and_others_not() -> None:
-    look = Islands()
-    method = seeing(make(), look)
+    extract = ClusteredDomains()
+    method = refreshed(make(), extract)
     assert method.k == 4
     pseudo = method.match[method.cluster]
-    wanted = torch.where(look.islands["target"] < 3, look.islands["target"], -1)
+    wanted = torch.where(extract.groups["target"] < 3, extract.groups["target"], -1)
     assert pseudo.tolist() == wanted.tolist()
-    assert method.labels.equal(look.source_labels)
+    assert method.labels.equal(extract.source_labels)
     torch.testing.assert_close(method.centres[:4].norm(dim=1), torch.ones(4))
     assert (method.centres[4:] == 0).all()
     assert (method.match[4:] == -1).all()
 
 
 def test_k_is_frozen_when_found_twice_and_clusters_keep_their_numbers() -> None:
-    look = Islands()
-    method = seeing(make(), look)
+    extract = ClusteredDomains()
+    method = refreshed(make(), extract)
     assert not method.frozen
-    seeing(method, look)
+    refreshed(method, extract)
     assert method.frozen
     before = method.cluster.clone()
     method.centres[:4] = method.centres[[1, 0, 3, 2]]
-    seeing(method, look)
+    refreshed(method, extract)
     assert method.k == 4
     assert method.cluster.equal(torch.tensor([1, 0, 3, 2])[before])
 
@@ -156,20 +154,20 @@ def test_the_first_search_starts_at_the_classes_and_later_ones_at_the_interval(
     monkeypatch.setattr("unida.methods.dcc.search_centres", search)
     method = make(interval=3, k_max=3)
     for _ in range(2):
-        seeing(method, Islands())
+        refreshed(method, ClusteredDomains())
     assert tried == [[4, 7, 10], [3, 6, 9, 12]]
 
 
 def test_the_search_looks_at_a_part_of_a_large_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+    recorded: list[int] = []
 
     def search(source: Tensor, labels: Tensor, target: Tensor, n_classes: int, ks: range) -> Tensor:
-        seen.append(len(target))
+        recorded.append(len(target))
         return torch.eye(8)[:4]
 
     monkeypatch.setattr("unida.methods.dcc.search_centres", search)
-    method = seeing(make(Sizes(4, 400, 400, 6, 30), sample=5), Islands(size=100))
-    assert seen == [40]  # K is 8 at most
+    method = refreshed(make(Sizes(4, 400, 400, 6, 30), sample=5), ClusteredDomains(size=100))
+    assert recorded == [40]  # K is 8 at most
     assert len(method.cluster) == 400
 
 
@@ -177,7 +175,7 @@ def test_nothing_is_clustered_during_the_warm_up() -> None:
     method = make(Sizes(4, 24, 24, 6, 3000), warmup=2 / 15)
     assert method.refresh_every == 200  # as released, and so is a warm-up of 400
     for step, k in ((0, 0), (200, 0), (400, 4)):
-        assert seeing(method, Islands(), step).k == k
+        assert refreshed(method, ClusteredDomains(), step).k == k
     assert make(Sizes(4, 24, 24, 6, 600)).refresh_every == 40
     assert make(Sizes(4, 24, 24, 6, 7)).refresh_every == 1
 
@@ -194,7 +192,7 @@ def test_before_the_first_clusters_there_is_cross_entropy_alone() -> None:
 
 
 def test_where_no_matched_cluster_is_large_enough_the_memory_works_alone() -> None:
-    method = seeing(make(q=6), Islands())  # islands of six: not more than q
+    method = refreshed(make(q=6), ClusteredDomains())  # clusters of six: not more than q
     assert method.k == 4
     assert (method.match == -1).all()
     batch, wanted = with_extra(method)
@@ -205,25 +203,25 @@ def test_where_no_matched_cluster_is_large_enough_the_memory_works_alone() -> No
 
 
 def test_where_pairs_are_lost_the_last_clusters_stay_in_force() -> None:
-    method = seeing(make(), Islands())
+    method = refreshed(make(), ClusteredDomains())
     before = {name: buffer.clone() for name, buffer in method.named_buffers()}
     method.config = dataclasses.replace(method.config, q=6)
-    seeing(method, Islands(target=(0, 1, 4, 5)))
+    refreshed(method, ClusteredDomains(target=(0, 1, 4, 5)))
     assert all(buffer.equal(before[name]) for name, buffer in method.named_buffers())
 
 
-@pytest.mark.parametrize("sizes", [Sizes(2, 12, 12, 4, 6), Sizes(2, 12, 2, 2, 6)])
-def test_two_classes_and_a_tiny_target(sizes: Sizes) -> None:
-    look = Islands((0, 1), (0, 4), sizes.n_target // 2)
-    look.rows["source"] = Islands((0, 1)).rows["source"]
-    look.source_labels = Islands((0, 1)).source_labels
-    method = seeing(make(sizes, k_max=min(2, sizes.n_target // 2)), look)
-    assert 2 <= method.k <= 4
-    assert all(term.isfinite() for term in method.losses(with_extra(method)[0]).values())
+def test_two_classes_and_a_tiny_target() -> None:
+    for sizes in [Sizes(2, 12, 12, 4, 6), Sizes(2, 12, 2, 2, 6)]:
+        extract = ClusteredDomains((0, 1), (0, 4), sizes.n_target // 2)
+        extract.rows["source"] = ClusteredDomains((0, 1)).rows["source"]
+        extract.source_labels = ClusteredDomains((0, 1)).source_labels
+        method = refreshed(make(sizes, k_max=min(2, sizes.n_target // 2)), extract)
+        assert 2 <= method.k <= 4
+        assert all(term.isfinite() for term in method.losses(with_extra(method)[0]).values())
 
 
 def test_more_classes_than_target_images() -> None:
-    method = seeing(make(Sizes(30, 24, 12, 4, 6), k_max=None), Islands(target=(0, 4)))
+    method = refreshed(make(Sizes(30, 24, 12, 4, 6), k_max=None), ClusteredDomains(target=(0, 4)))
     assert 2 <= method.k <= 12
 
 
@@ -231,10 +229,10 @@ def test_more_classes_than_target_images() -> None:
 
 
 def test_slots_hold_images_of_their_class_or_cluster() -> None:
-    look = Islands()
-    method = seeing(make(), look)
-    islands = look.islands
-    seen = set()
+    extract = ClusteredDomains()
+    method = refreshed(make(), extract)
+    groups = extract.groups
+    recorded = set()
     for step in range(20):
         wanted = method.extra(step, torch.Generator().manual_seed(step))
         assert {name: domain for name, (domain, _) in wanted.items()} == {
@@ -247,15 +245,15 @@ def test_slots_hold_images_of_their_class_or_cluster() -> None:
         assert len(set(clusters)) == len(clusters) == 3
         per_image = torch.tensor(classes).repeat_interleave(2)
         for name in ("source", "target"):
-            assert islands[name][wanted[name][1]].equal(per_image)
+            assert groups[name][wanted[name][1]].equal(per_image)
         of_cluster = method.cluster[wanted["clusters"][1]]
         assert of_cluster.equal(torch.tensor(clusters).repeat_interleave(2))
-        seen.add((*classes, *clusters))
-    assert len(seen) > 5
+        recorded.add((*classes, *clusters))
+    assert len(recorded) > 5
 
 
-def test_the_losses_are_the_paper_s() -> None:
-    method = seeing(make(lam=0.3, gamma=2.0, tau=0.2), Islands())
+def test_the_losses_are_the_papers() -> None:
+    method = refreshed(make(lam=0.3, gamma=2.0, tau=0.2), ClusteredDomains())
     batch, _ = with_extra(method, step=7)
     memory = method.centres[:4].clone()
     terms = method.losses(batch)
@@ -283,7 +281,7 @@ def test_the_losses_are_the_paper_s() -> None:
 
 
 def test_every_parameter_gets_a_finite_gradient() -> None:
-    method = seeing(make(), Islands())
+    method = refreshed(make(), ClusteredDomains())
     torch.stack(list(method.losses(with_extra(method)[0]).values())).sum().backward()
     for name, parameter in method.named_parameters():
         assert parameter.grad is not None, name
@@ -292,7 +290,7 @@ def test_every_parameter_gets_a_finite_gradient() -> None:
 
 
 def test_one_matched_class_has_no_second_term() -> None:
-    method = seeing(make(), Islands(target=(0, 4, 5, 6)))
+    method = refreshed(make(), ClusteredDomains(target=(0, 4, 5, 6)))
     assert (method.match >= 0).sum() <= 4
     method.match[method.match != 0] = -1
     batch, wanted = with_extra(method)
@@ -304,7 +302,7 @@ def test_one_matched_class_has_no_second_term() -> None:
 
 
 def test_the_release_repeats_classes_and_divides_by_those_matched() -> None:
-    method = seeing(make(blocks="cycled", k_c=5), Islands())
+    method = refreshed(make(blocks="cycled", k_c=5), ClusteredDomains())
     batch, wanted = with_extra(method)
     assert len(wanted["source"][1]) == len(wanted["clusters"][1]) == 10
     classes, _ = method._slots
@@ -317,7 +315,7 @@ def test_the_release_repeats_classes_and_divides_by_those_matched() -> None:
 
 
 def test_a_stored_state_goes_on_as_before() -> None:
-    method = seeing(make(), Islands())
+    method = refreshed(make(), ClusteredDomains())
     method.losses(with_extra(method)[0])
     other = make()
     other.load_state_dict(method.state_dict())
@@ -339,27 +337,3 @@ def test_batch_norm_of_a_pretrained_backbone_keeps_scale_and_shift() -> None:
         norms = {n for n, m in method.named_modules() if isinstance(m, nn.BatchNorm2d)}
         assert norms
         assert frozen == {f"{n}.{p}" for n in norms for p in ("weight", "bias") if pretrained}
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"lam": -0.1}, "lam is -0.1; allowed: from 0 to 1000."),
-        ({"gamma": "nan"}, "gamma is nan; allowed: from 0 to 1000."),
-        ({"ramp": 0.5}, "ramp is 0.5; allowed: from 1 to 1000."),
-        ({"tau": 0}, "tau is 0.0; allowed: from 0.005 to 10."),
-        ({"warmup": 1}, "warmup is 1.0; allowed: from 0 up to, not including, 1."),
-        ({"q": 1}, "q is 1; allowed: from 2 to 100."),
-        ({"k_c": 0}, "k_c is 0; allowed: from 1 to 1000."),
-        ({"rounds": 0}, "rounds is 0; allowed: from 1 to 1000."),
-        ({"interval": 0}, "interval is 0; allowed: from 1 to 1000."),
-        ({"k_max": 0}, "k_max is 0; allowed: from 1 to 1000."),
-        ({"sample": 0}, "sample is 0; allowed: from 1 to 1000."),
-        ({"width": 0}, "width is 0; allowed: from 1 to 16384."),
-        ({"blocks": "all"}, "blocks is 'all'; allowed: distinct, cycled."),
-    ],
-)
-def test_a_bad_setting_is_one_sentence(settings: dict[str, object], sentence: str) -> None:
-    with pytest.raises(UserError) as error:
-        from_mapping(DCCConfig, settings, "dcc")
-    assert str(error.value) == sentence

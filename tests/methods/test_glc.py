@@ -9,11 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.methods.toys import Says, build, noise, verdicts
-from unida.config import from_mapping
-from unida.errors import UserError
+from tests.methods.toys import FixedOutput, build, noise, predicted_labels
 from unida.losses import soft_cross_entropy
-from unida.methods.glc import GLCConfig
 from unida.ops import chunked
 from unida.ops.knn import knn_probs
 from unida.ops.pseudo_labels import one_vs_all_labels, soft_targets
@@ -34,7 +31,7 @@ class Untouchable:
         raise AssertionError("the source was touched")
 
 
-def look(domain: str, through: Callable[[Tensor], Tensor] = lambda rows: rows) -> Tensor:
+def extract(domain: str, through: Callable[[Tensor], Tensor] = lambda rows: rows) -> Tensor:
     assert domain == "target", "the source was looked at"
     return through(torch.randn(24, 128, generator=torch.Generator().manual_seed(7)))
 
@@ -59,7 +56,7 @@ def made(sizes: Sizes = SIZES, **settings: Any) -> Any:
 def refreshed(method: Any, step: int = BEGIN) -> Any:
     torch.manual_seed(step)
     with torch.no_grad():
-        method.eval().refresh(look, step)
+        method.eval().refresh(extract, step)
     return method.train()
 
 
@@ -87,9 +84,8 @@ def do_steps(method: Any, steps: range, blind: bool = False) -> list[set[str]]:
 # --- two stages
 
 
-@pytest.mark.parametrize(
-    ("n_target", "batch", "steps", "share", "every", "begin"),
-    [
+def test_the_second_stage_begins_with_an_epoch() -> None:
+    for n_target, batch, steps, share, every, begin in [
         (1437, 48, 600, 0.5, 29, 290),
         (4000, 48, 600, 0.5, 83, 249),
         (80, 8, 20, 0.5, 10, 10),
@@ -98,14 +94,10 @@ def do_steps(method: Any, steps: range, blind: bool = False) -> list[set[str]]:
         (55_000, 36, 2000, 0.9, 1527, 1527),
         (24, 6, 1, 0.5, 1, 1),  # too short for a second stage
         (6, 6, 9, 0.1, 1, 1),
-    ],
-)
-def test_the_second_stage_begins_with_an_epoch(
-    n_target: int, batch: int, steps: int, share: float, every: int, begin: int
-) -> None:
-    method = made(Sizes(4, 100, n_target, batch, steps), source_share=share)
-    assert (method.refresh_every, method.begin) == (every, begin)
-    assert begin % every == 0
+    ]:
+        method = made(Sizes(4, 100, n_target, batch, steps), source_share=share)
+        assert (method.refresh_every, method.begin) == (every, begin)
+        assert begin % every == 0
 
 
 def test_the_second_stage_learns_at_the_paper_s_rate() -> None:
@@ -182,7 +174,7 @@ def test_the_classifier_stays_frozen_though_momentum_is_left_from_the_first_stag
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_losses_are_the_paper_s() -> None:
+def test_the_losses_are_the_papers() -> None:
     method = refreshed(made(lambda_psd=0.3, lambda_knn=0.7, k=3, target_lr=0.5))
     batch = noise(method, 12)
     pace = 0.5 * (8.5 / 6) ** 0.75  # three quarters of the run, half of the stage
@@ -229,7 +221,7 @@ def test_banks_and_labels_are_those_of_the_target_shown_plainly() -> None:
     method = refreshed(made())
     method.eval()
     with torch.no_grad():
-        e = method.neck(look("target"))
+        e = method.neck(extract("target"))
         p = method.classifier(e).softmax(1)
     torch.testing.assert_close(method.bank.rows, F.normalize(e))
     torch.testing.assert_close(method.bank_probs, p)
@@ -241,7 +233,7 @@ def test_banks_and_labels_are_those_of_the_target_shown_plainly() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_banks_filled_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_banks_filled_in_chunks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = refreshed(made()).state_dict()
     monkeypatch.setattr(chunked, "MAX_ENTRIES", 40)  # five rows of eight numbers
     for name, value in refreshed(made()).state_dict().items():
@@ -249,17 +241,17 @@ def test_banks_filled_in_parts_are_the_same(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_number_of_classes_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[int] = []
+    recorded: list[int] = []
 
     def search(features: Tensor, n_classes: int) -> float:
-        seen.append(len(features))
+        recorded.append(len(features))
         return 2.0
 
     monkeypatch.setattr("unida.methods.glc.estimate_class_ratio", search)
     method = made(search=10)
     for step in (0, 4, 8, 12, 16):
         refreshed(method, step)
-    assert seen == [10]
+    assert recorded == [10]
     assert method.coefficient.item() == 2.0
 
 
@@ -280,7 +272,7 @@ def test_everything_the_second_stage_needs_is_stored() -> None:
 @pytest.mark.usefixtures("quick")
 def test_two_classes_and_a_target_of_one_batch() -> None:
     def small(domain: str, through: Callable[[Tensor], Tensor]) -> Tensor:
-        return look(domain, through)[:6]
+        return extract(domain, through)[:6]
 
     method = made(Sizes(2, 8, 6, 6, 4))
     assert (method.refresh_every, method.begin) == (1, 2)
@@ -290,39 +282,16 @@ def test_two_classes_and_a_target_of_one_batch() -> None:
     assert all(term.isfinite() for term in method.losses(noise(method, 2)).values())
 
 
-# --- the verdict
+# --- predictions
 
 
 def test_the_decisions_are_by_normalised_entropy() -> None:
     method = made(Sizes(3, 40, 24, 6, 16)).eval()
-    method.classifier = Says(
+    method.classifier = FixedOutput(
         torch.tensor([[2.0, 0, 0], [0, 0, 0], [0, 3, 0], [0, 0, 200], [2.3, 0, 0]])
     )
     outputs = method.predict(torch.rand(5, 3, 16, 16))
     entropies = (outputs.unknown_score + 0.55).tolist()
     assert entropies[:2] == pytest.approx([0.605803057, 0.999972693], abs=1e-6)
-    assert verdicts(outputs) == ["unknown", "unknown", 1, 2, 0]
+    assert predicted_labels(outputs) == ["unknown", "unknown", 1, 2, 0]
     assert outputs.features.shape == (5, 8)
-
-
-@pytest.mark.parametrize(
-    ("settings", "sentence"),
-    [
-        ({"lambda_psd": -1}, "lambda_psd is -1.0; allowed: from 0 to 1000."),
-        ({"lambda_knn": -1}, "lambda_knn is -1.0; allowed: from 0 to 1000."),
-        ({"rho": 1.5}, "rho is 1.5; allowed: from 0 to 1."),
-        ({"w0": -0.1}, "w0 is -0.1; allowed: from 0 to 1."),
-        ({"k": 0}, "k is 0; allowed: none, or 1 or more."),
-        ({"smoothing": 1}, "smoothing is 1.0; allowed: from 0 up to, not including, 1."),
-        ({"source_share": 1}, "source_share is 1.0; allowed: between 0 and 1."),
-        ({"source_share": 0}, "source_share is 0.0; allowed: between 0 and 1."),
-        ({"target_lr": 0}, "target_lr is 0.0; allowed: more than 0, at most 100."),
-        ({"search": 5}, "search is 5; allowed: from 10 to 20000."),
-        ({"width": 0}, "width is 0; allowed: from 2 to 16384."),
-        ({"rho": "nan"}, "rho is nan; allowed: from 0 to 1."),
-    ],
-)
-def test_a_bad_setting_is_one_sentence(settings: dict[str, object], sentence: str) -> None:
-    with pytest.raises(UserError) as error:
-        from_mapping(GLCConfig, settings, "glc")
-    assert str(error.value) == sentence

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tests.methods.toys import Says, build, noise, train, verdicts
+from tests.methods.toys import FixedOutput, build, noise, predicted_labels, train
 from unida.types import Sizes
 
 LOGITS = torch.tensor([[3.0, 0, 0], [0.5, 0, 0], [0, 2, 1.9]])
@@ -14,7 +14,7 @@ LOGITS = torch.tensor([[3.0, 0, 0], [0.5, 0, 0], [0, 2, 1.9]])
 
 def says(logits: torch.Tensor) -> Any:
     method = build("source_only", Sizes(logits.shape[1], 40, 24, 6, 8)).eval()
-    method.classifier = Says(logits)
+    method.classifier = FixedOutput(logits)
     return method
 
 
@@ -25,7 +25,7 @@ def test_the_decisions_of_the_check_case() -> None:
     # The entropies of the check case carry ε = 1e−5, which shifts them by less than 3e-5.
     entropy = torch.tensor([0.366563963, 1.068415389, 0.890025902]) - math.log(3) / 2
     torch.testing.assert_close(outputs.unknown_score, entropy, atol=5e-5, rtol=0)
-    assert verdicts(outputs) == [0, "unknown", "unknown"]
+    assert predicted_labels(outputs) == [0, "unknown", "unknown"]
 
 
 def test_the_loss_is_cross_entropy_on_the_source() -> None:
@@ -45,6 +45,6 @@ def test_it_asks_for_no_target_and_every_parameter_learns() -> None:
     assert train(method) == {name for name, _ in method.named_parameters()}
 
 
-def test_a_probability_of_one_is_no_trouble() -> None:
+def test_a_probability_of_one_is_handled() -> None:
     outputs = says(torch.tensor([[1000.0, 0]])).predict(torch.rand(1, 3, 16, 16))
-    assert verdicts(outputs) == [0]
+    assert predicted_labels(outputs) == [0]

@@ -1,4 +1,4 @@
-"""A method on a small network, batches of noise, and a few steps of training."""
+"""A method on a small network, batches of noise, and a few training steps."""
 
 from typing import Any
 
@@ -64,20 +64,23 @@ def train(method: Method, steps: int = 3, lr: float = 0.01) -> set[str]:
     return reached
 
 
-def verdicts(outputs: Outputs) -> list[int | str]:
-    """What the method's own rule says of each image."""
+def predicted_labels(outputs: Outputs) -> list[int | str]:
+    """Predicted label of each image by the method's own rule."""
     scores = outputs.unknown_score.double().numpy()
     unknown = own(scores).is_unknown(scores)
     best = outputs.probs.argmax(1).tolist()
     return ["unknown" if u else k for u, k in zip(unknown, best, strict=True)]
 
 
-class Says(nn.Module):
-    """Stands where a part of a method was and says the same whatever it is shown."""
+class FixedOutput(nn.Module):
+    """Replaces a part of a method; its output does not depend on the input."""
 
-    def __init__(self, answer: Any) -> None:
+    def __init__(self, output: Any) -> None:
         super().__init__()
-        self.answer = answer
+        self.output = output
 
     def forward(self, x: Tensor) -> Any:
-        return self.answer
+        return self.output
+
+
+Says, verdicts = FixedOutput, predicted_labels  # former names; test_san and test_ovanet

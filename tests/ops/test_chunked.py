@@ -8,15 +8,13 @@ from tests.losses.sizes import Largest
 from unida.ops import chunked
 
 
-@pytest.mark.parametrize(("n", "width", "most"), [(10, 3, 9), (10, 3, 30), (7, 5, 2), (1, 1, 1)])
-def test_parts_are_in_order_and_hold_everything_once(
-    n: int, width: int, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chunked, "MAX_ENTRIES", most)
-    found = chunked.column_chunks(n, width)
-    assert [i for part in found for i in range(part.start, part.stop)] == list(range(n))
-    assert all((part.stop - part.start) * width <= max(most, width) for part in found)
-    assert (len(found) == 1) == (n * width <= most or n == 1)
+def test_parts_are_in_order_and_hold_everything_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    for n, width, most in [(10, 3, 9), (10, 3, 30), (7, 5, 2), (1, 1, 1)]:
+        monkeypatch.setattr(chunked, "MAX_ENTRIES", most)
+        found = chunked.column_chunks(n, width)
+        assert [i for part in found for i in range(part.start, part.stop)] == list(range(n))
+        assert all((part.stop - part.start) * width <= max(most, width) for part in found)
+        assert (len(found) == 1) == (n * width <= most or n == 1)
 
 
 @pytest.mark.parametrize("k", [1, 3, 20])
@@ -54,9 +52,9 @@ def test_what_is_made_again_is_not_kept() -> None:
 
 def test_the_measure_of_sizes_sees_what_is_made_and_not_what_is_viewed() -> None:
     x = torch.rand(10, 10)
-    with Largest() as seen:
+    with Largest() as recorded:
         x[:5].T.sum(0)
-    assert seen.entries == 5
-    with Largest() as seen:
+    assert recorded.entries == 5
+    with Largest() as recorded:
         (x[:3] @ x.T).sum()
-    assert seen.entries == 30
+    assert recorded.entries == 30

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from tests.losses import slow
-from tests.losses.islands import draws, islands
+from tests.losses.clusters import draws, make_clusters
 from unida.ops.consensus import (
     class_means,
     consensus,
@@ -83,34 +83,34 @@ def slow_consensus(
     return found
 
 
-@pytest.mark.parametrize(("n_classes", "k"), [(2, 2), (3, 7), (6, 3), (5, 5)])
-def test_consensus_is_the_slow_copy(n_classes: int, k: int) -> None:
-    for seed in range(5):
-        g = draws(seed)
-        rows = [
-            F.normalize(torch.randn(n, 3, generator=g, dtype=torch.float64))
-            for n in (n_classes, k, 40, 30)
-        ]
-        labels = torch.randint(n_classes, (40,), generator=g)
-        ids = torch.randint(k, (30,), generator=g)
-        pairs, scores = consensus(rows[0], rows[1], rows[2], labels, rows[3], ids)
-        wanted = slow_consensus(
-            *(r.tolist() for r in rows[:3]), labels.tolist(), rows[3].tolist(), ids.tolist()
-        )
-        assert [tuple(pair) for pair in pairs.tolist()] == list(wanted)
-        assert scores.tolist() == pytest.approx(list(wanted.values()), abs=1e-6)
+def test_consensus_is_the_slow_copy() -> None:
+    for n_classes, k in [(2, 2), (3, 7), (6, 3), (5, 5)]:
+        for seed in range(5):
+            g = draws(seed)
+            rows = [
+                F.normalize(torch.randn(n, 3, generator=g, dtype=torch.float64))
+                for n in (n_classes, k, 40, 30)
+            ]
+            labels = torch.randint(n_classes, (40,), generator=g)
+            ids = torch.randint(k, (30,), generator=g)
+            pairs, scores = consensus(rows[0], rows[1], rows[2], labels, rows[3], ids)
+            wanted = slow_consensus(
+                *(r.tolist() for r in rows[:3]), labels.tolist(), rows[3].tolist(), ids.tolist()
+            )
+            assert [tuple(pair) for pair in pairs.tolist()] == list(wanted)
+            assert scores.tolist() == pytest.approx(list(wanted.values()), abs=1e-6)
 
 
 def test_a_class_and_a_cluster_come_in_one_pair_only() -> None:
-    source, labels = islands([5, 5, 5])
-    target, ids = islands([4, 4, 4, 4])
+    source, labels = make_clusters([5, 5, 5])
+    target, ids = make_clusters([4, 4, 4, 4])
     pairs, scores = match_clusters(source, labels, target, ids, class_means(target, ids, 4), 3)
-    assert pairs.tolist() == [[0, 0], [1, 1], [2, 2]]  # the fourth cluster is nobody's
+    assert pairs.tolist() == [[0, 0], [1, 1], [2, 2]]  # the fourth cluster has no class
     assert scores.tolist() == [1, 1, 1]
 
 
-def test_an_empty_cluster_agrees_with_nobody() -> None:
-    source, labels = islands([5, 5])
+def test_an_empty_cluster_has_no_agreement() -> None:
+    source, labels = make_clusters([5, 5])
     target = source[:5]
     centres = class_means(source, labels, 2)
     ids = torch.zeros(5, dtype=torch.long)
@@ -128,29 +128,26 @@ def test_class_means_are_means_of_unit_rows_at_unit_length() -> None:
 def test_the_search_stops_early_as_in_the_check_case() -> None:
     scores = [0.5, 0.6, 0.55, 0.5, 0.45]
     ks = [20, 22, 24, 26, 28]
-    verdicts = [pick_k(scores[:n]) for n in range(1, 6)]
-    assert [over for _, over in verdicts] == [False, False, False, False, True]
-    assert ks[verdicts[-1][0]] == 22
+    choices = [pick_k(scores[:n]) for n in range(1, 6)]
+    assert [over for _, over in choices] == [False, False, False, False, True]
+    assert ks[choices[-1][0]] == 22
 
 
-@pytest.mark.parametrize(
-    ("scores", "chosen", "over"),
-    [
+def test_which_k_is_taken() -> None:
+    for scores, chosen, over in [
         ([0.3], 0, False),
         ([0.3, 0.7, 0.5], 1, False),
         ([0.7, 0.7, 0.6], 0, False),  # the first of equals
         ([0.5, 0.5, 0.5, 0.5], 0, True),  # not rising is enough
         ([0.9, 0.5, 0.6, 0.5, 0.5, 0.4], 2, True),  # as released, not the 0.9
         ([0.0, 0.0, 0.1], 2, False),
-    ],
-)
-def test_which_k_is_taken(scores: list[float], chosen: int, over: bool) -> None:
-    assert pick_k(scores) == (chosen, over)
+    ]:
+        assert pick_k(scores) == (chosen, over)
 
 
 def test_the_search_finds_the_clusters_that_are_there() -> None:
-    source, labels = islands([30, 30, 30])
-    target, _ = islands([20, 20, 0, 20, 20])  # two classes shared, two new
+    source, labels = make_clusters([30, 30, 30])
+    target, _ = make_clusters([20, 20, 0, 20, 20])  # two classes shared, two new
     assert len(search_centres(source, labels, target, 3, range(2, 9))) == 4
 
 
@@ -158,15 +155,15 @@ def test_a_search_without_any_pair_scores_nothing_and_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Someone is always nearest to someone, unless a tie is broken two ways; so it is forced here.
-    nobody = (torch.zeros(0, 2, dtype=torch.long), torch.zeros(0))
-    monkeypatch.setattr("unida.ops.consensus.match_clusters", lambda *_: nobody)
-    source, labels = islands([5, 5])
+    absent = (torch.zeros(0, 2, dtype=torch.long), torch.zeros(0))
+    monkeypatch.setattr("unida.ops.consensus.match_clusters", lambda *_: absent)
+    source, labels = make_clusters([5, 5])
     assert len(search_centres(source, labels, source, 2, range(2, 8))) == 2
 
 
-def test_consensus_in_parts_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    source, labels = islands([40, 30, 20], spread=0.5)
-    target, _ = islands([20, 20, 0, 30], spread=0.5)
+def test_consensus_in_chunks_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, labels = make_clusters([40, 30, 20], spread=0.5)
+    target, _ = make_clusters([20, 20, 0, 30], spread=0.5)
     centres, ids = kmeans(target, 5)
     plain = match_clusters(source, labels, target, ids, centres, 3)
     monkeypatch.setattr("unida.ops.chunked.MAX_ENTRIES", 21)
@@ -179,18 +176,18 @@ def test_consensus_in_parts_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_search_looks_at_evenly_spaced_rows_of_a_large_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[Tensor] = []
+    recorded: list[Tensor] = []
 
     def pairs(source: Tensor, labels: Tensor, *_: object) -> tuple[Tensor, Tensor]:
-        seen.append(labels)
+        recorded.append(labels)
         return torch.zeros(0, 2, dtype=torch.long), torch.zeros(0)
 
     monkeypatch.setattr("unida.ops.consensus.match_clusters", pairs)
-    source, labels = islands([40, 20])
+    source, labels = make_clusters([40, 20])
     for most, counts in ((60, [40, 20]), (20, [14, 6])):
         monkeypatch.setattr("unida.ops.consensus.MAX_ROWS", most)
         search_centres(source, labels, source, 2, [2])
-        assert seen[-1].bincount().tolist() == counts
+        assert recorded[-1].bincount().tolist() == counts
 
 
 def tensor(values: object) -> Tensor:
@@ -212,7 +209,7 @@ def test_the_memory_moves_only_where_the_batch_has_members_and_stays_of_unit_len
     torch.testing.assert_close(moved.norm(dim=1), torch.ones(4, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("feature", [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
-def test_the_memory_stays_finite_whatever_the_batch(feature: list[float]) -> None:
-    moved = update_centres(tensor([[1.0, 0.0]]), tensor([feature]), torch.tensor([0]))
-    assert moved.isfinite().all()
+def test_the_memory_stays_finite_whatever_the_batch() -> None:
+    for feature in [[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]:
+        moved = update_centres(tensor([[1.0, 0.0]]), tensor([feature]), torch.tensor([0]))
+        assert moved.isfinite().all()

@@ -1,5 +1,7 @@
 """Mutual neighbours and k-NN predictions: METHODS.md §9 and §10.8, slow copies, empty rows."""
 
+from itertools import product
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -57,21 +59,19 @@ def test_mutual_pairs_of_methods() -> None:
     assert back.T.equal(forth)
 
 
-@pytest.mark.parametrize("k", [1, 2, 5, 30])
-@pytest.mark.parametrize("seed", range(3))
-def test_neighbours_across_are_the_lists_both_ways(seed: int, k: int) -> None:
-    here, there = unit(seed, 12), unit(seed + 100, 9)
-    found = mutual(here, there, k, index=torch.arange(12), own=here)
-    assert found.tolist() == slow_mutual(here, there, k, within=False)
+def test_neighbours_across_are_the_lists_both_ways() -> None:
+    for k, seed in product([1, 2, 5, 30], range(3)):
+        here, there = unit(seed, 12), unit(seed + 100, 9)
+        found = mutual(here, there, k, index=torch.arange(12), own=here)
+        assert found.tolist() == slow_mutual(here, there, k, within=False)
 
 
-@pytest.mark.parametrize("k", [1, 2, 5, 30])
-@pytest.mark.parametrize("seed", range(3))
-def test_neighbours_within_are_the_lists_both_ways(seed: int, k: int) -> None:
-    here = unit(seed, 12)
-    found = mutual(here, here, k, index=torch.arange(12))
-    assert found.tolist() == slow_mutual(here, here, k, within=True)
-    assert not found.diagonal().any()
+def test_neighbours_within_are_the_lists_both_ways() -> None:
+    for k, seed in product([1, 2, 5, 30], range(3)):
+        here = unit(seed, 12)
+        found = mutual(here, here, k, index=torch.arange(12))
+        assert found.tolist() == slow_mutual(here, here, k, within=True)
+        assert not found.diagonal().any()
 
 
 def test_a_batch_asks_for_its_own_rows_only() -> None:
@@ -92,18 +92,18 @@ def test_an_anchor_stands_for_its_row_in_the_memory() -> None:
         assert mutual(here[row], there, 2, index=row, own=memory).equal(fresh)
 
 
-@pytest.mark.parametrize("k", [1, 4])
-def test_rows_not_seen_are_nobodys_neighbours_and_nobodys_rivals(k: int) -> None:
-    here, there = unit(0, 8), unit(1, 7)
-    holes_here, holes_there = here.clone(), there.clone()
-    holes_here[5:], holes_there[3:] = 0, 0
-    rows = torch.arange(5)
-    across = mutual(here[:5], holes_there, k, index=rows, own=holes_here)
-    assert across[:, :3].tolist() == slow_mutual(here[:5], there[:3], k, within=False)
-    assert not across[:, 3:].any()
-    within = mutual(here[:5], holes_here, k, index=rows)
-    assert within[:, :5].tolist() == slow_mutual(here[:5], here[:5], k, within=True)
-    assert not within[:, 5:].any()
+def test_empty_rows_are_neither_neighbours_nor_rivals() -> None:
+    for k in [1, 4]:
+        here, there = unit(0, 8), unit(1, 7)
+        holes_here, holes_there = here.clone(), there.clone()
+        holes_here[5:], holes_there[3:] = 0, 0
+        rows = torch.arange(5)
+        across = mutual(here[:5], holes_there, k, index=rows, own=holes_here)
+        assert across[:, :3].tolist() == slow_mutual(here[:5], there[:3], k, within=False)
+        assert not across[:, 3:].any()
+        within = mutual(here[:5], holes_here, k, index=rows)
+        assert within[:, :5].tolist() == slow_mutual(here[:5], here[:5], k, within=True)
+        assert not within[:, 5:].any()
 
 
 def test_an_empty_memory_has_no_neighbours() -> None:
@@ -133,20 +133,18 @@ def test_pairs_of_two_memories() -> None:
             assert positive[of_a].equal(expected[1])
 
 
-@pytest.mark.parametrize("rows_at_once", [1, 5, 29])
-@pytest.mark.parametrize("seed", range(3))
-def test_neighbours_in_parts_are_those_of_the_whole(
-    seed: int, rows_at_once: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here, there, index = unit(seed, 30), unit(seed + 9, 40), torch.tensor([3, 29, 11, 0])
-    here[5:9], there[20:35] = 0, 0
-    ways = ((there, here), (here, None))
-    anchors = unit(seed + 20, 4)
-    whole = [mutual(anchors, others, 3, index=index, own=own) for others, own in ways]
-    assert any(found.any() for found in whole)
-    monkeypatch.setattr(chunked, "MAX_ENTRIES", 4 * 3 * rows_at_once)
-    for expected, (others, own) in zip(whole, ways, strict=True):
-        assert mutual(anchors, others, 3, index=index, own=own).equal(expected)
+def test_neighbours_in_chunks_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    for rows_at_once, seed in product([1, 5, 29], range(3)):
+        here, there, index = unit(seed, 30), unit(seed + 9, 40), torch.tensor([3, 29, 11, 0])
+        here[5:9], there[20:35] = 0, 0
+        ways = ((there, here), (here, None))
+        anchors = unit(seed + 20, 4)
+        monkeypatch.undo()
+        whole = [mutual(anchors, others, 3, index=index, own=own) for others, own in ways]
+        assert any(found.any() for found in whole)
+        monkeypatch.setattr(chunked, "MAX_ENTRIES", 4 * 3 * rows_at_once)
+        for expected, (others, own) in zip(whole, ways, strict=True):
+            assert mutual(anchors, others, 3, index=index, own=own).equal(expected)
 
 
 seeds = st.integers(0, 2**31)
@@ -173,7 +171,7 @@ def test_neighbours_carry_no_gradient() -> None:
     assert not knn_probs(features, unit(1, 6, 4), probs_of(2, 6, 3)).requires_grad
 
 
-def test_neighbours_in_parts_say_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_neighbours_in_chunks_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     features, bank, probs = unit(0, 5, 3), unit(1, 50, 3), probs_of(2, 50, 4)
     whole = knn_probs(features, bank, probs)
     for most in (5 * 49, 5 * 7, 1):

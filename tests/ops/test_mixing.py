@@ -30,7 +30,7 @@ def test_what_does_not_fit_into_thirds_is_left_out() -> None:
     assert whole.equal(images[..., :15, :15])
 
 
-def test_each_cell_is_the_ninth_asked_for() -> None:
+def test_each_cell_is_the_requested_piece() -> None:
     images = torch.rand(4, 3, 6, 6)
     g = torch.Generator().manual_seed(0)
     owners = torch.randint(4, (5, 9), generator=g)
@@ -46,26 +46,26 @@ def test_each_cell_is_the_ninth_asked_for() -> None:
             assert found.equal(wanted)
 
 
-@pytest.mark.parametrize(("n", "most"), [(48, 4), (6, 9), (3, 4), (2, 2), (1, 4)])
-def test_a_mosaic_shows_as_many_images_as_it_says(n: int, most: int) -> None:
-    torch.manual_seed(0)
-    for _ in range(20):
-        g, owners, places = draw_mosaics(n, most)
-        assert g.min() >= 1
-        assert g.max() <= min(n, most)
-        assert [len(set(row)) for row in owners.tolist()] == g.tolist()
-        assert owners.max() < n
-        assert all(sorted(row) == list(range(9)) for row in places.tolist())
+def test_a_mosaic_shows_as_many_images_as_it_says() -> None:
+    for n, most in [(48, 4), (6, 9), (3, 4), (2, 2), (1, 4)]:
+        torch.manual_seed(0)
+        for _ in range(20):
+            g, owners, places = draw_mosaics(n, most)
+            assert g.min() >= 1
+            assert g.max() <= min(n, most)
+            assert [len(set(row)) for row in owners.tolist()] == g.tolist()
+            assert owners.max() < n
+            assert all(sorted(row) == list(range(9)) for row in places.tolist())
 
 
 def test_all_numbers_of_images_come_alike_often_and_draws_follow_the_seed() -> None:
     torch.manual_seed(0)
-    first = draw_mosaics(4000, 4)
+    first = draw_mosaics(800, 4)
     counts = Counter(first[0].tolist())
     assert counts.keys() == {1, 2, 3, 4}
-    assert min(counts.values()) > 900
+    assert min(counts.values()) > 160
     torch.manual_seed(0)
-    assert all(a.equal(b) for a, b in zip(first, draw_mosaics(4000, 4), strict=True))
+    assert all(a.equal(b) for a, b in zip(first, draw_mosaics(800, 4), strict=True))
 
 
 seeds = st.integers(0, 2**31)

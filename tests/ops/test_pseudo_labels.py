@@ -1,6 +1,7 @@
 """One-vs-all pseudo labels and the class ratio: METHODS.md §9, a slow copy, limits, edges."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
@@ -49,9 +50,9 @@ def test_the_targets_of_the_check_case() -> None:
     torch.testing.assert_close(soft_targets(torch.tensor([0, 3]), 3), expected)
 
 
-@pytest.mark.parametrize(("coefficient", "n_positive"), [(0.5, 10), (3.0, 1), (1.0, 5), (0.25, 20)])
-def test_how_many_stand_for_a_class(coefficient: float, n_positive: int) -> None:
-    assert group_sizes(100, 20, coefficient)[0] == n_positive
+def test_how_many_stand_for_a_class() -> None:
+    for coefficient, n_positive in [(0.5, 10), (3.0, 1), (1.0, 5), (0.25, 20)]:
+        assert group_sizes(100, 20, coefficient)[0] == n_positive
 
 
 def test_the_scale_of_the_check_case() -> None:
@@ -72,7 +73,7 @@ def test_the_scale_of_the_check_case() -> None:
 def slow_labels(
     features: Tensor, probs: Tensor, negatives: list[Tensor], n_positive: int, rho: float
 ) -> list[int]:
-    """Class by class and image by image, all classes asked, negatives given."""
+    """Class by class and image by image, every class checked, negatives given."""
     n, c = probs.shape
     prototypes, scales = [], []
     for k in range(c):
@@ -102,7 +103,7 @@ def test_pseudo_labels_are_one_vs_all(seed: int, n: int, c: int, coefficient: fl
     assert found.tolist() == slow_labels(features, probs, negatives, n_positive, 0.75)
 
 
-def test_labels_in_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_in_chunks_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     features, probs = groups(40, 6, torch.eye(5, 6).double(), 0.3), probs_of(0, 200, 4)
     whole = one_vs_all_labels(features, probs, 0.5, 0.75)
     assert len(set(whole.tolist())) > 2
@@ -130,24 +131,25 @@ def test_known_groups_get_their_class_and_an_unknown_group_none() -> None:
     assert labels.tolist() == [0] * 25 + [1] * 25 + [2] * 25 + [3] * 25
 
 
-@pytest.mark.parametrize("coefficient", [0.25, 0.5, 1.0, 2.0, 3.0])
-@pytest.mark.parametrize(("n", "c"), [(2, 2), (3, 2), (5, 4), (6, 20), (40, 3), (80, 4)])
-def test_few_images_and_few_classes_are_no_trouble(n: int, c: int, coefficient: float) -> None:
-    n_positive, k = group_sizes(n, c, coefficient)
-    assert 1 <= n_positive < n
-    assert 1 <= k <= n - n_positive
-    labels = one_vs_all_labels(unit(n, n, 3), probs_of(c, n, c), coefficient, 0.75)
-    assert labels.shape == (n,)
-    assert ((labels >= 0) & (labels <= c)).all()
+def test_few_images_and_few_classes_are_handled() -> None:
+    for coefficient, (n, c) in product(
+        [0.25, 0.5, 1.0, 2.0, 3.0], [(2, 2), (3, 2), (5, 4), (6, 20), (40, 3), (80, 4)]
+    ):
+        n_positive, k = group_sizes(n, c, coefficient)
+        assert 1 <= n_positive < n
+        assert 1 <= k <= n - n_positive
+        labels = one_vs_all_labels(unit(n, n, 3), probs_of(c, n, c), coefficient, 0.75)
+        assert labels.shape == (n,)
+        assert ((labels >= 0) & (labels <= c)).all()
 
 
-def test_equal_images_are_no_trouble() -> None:
+def test_equal_images_are_handled() -> None:
     features = F.normalize(torch.ones(12, 4))
     labels = one_vs_all_labels(features, torch.full((12, 3), 1 / 3), 1.0, 0.75)
     assert labels.tolist() == [3] * 12  # the scaled prototype is behind its own copies
 
 
-def test_a_class_that_nobody_is_nearest_to_is_never_asked() -> None:
+def test_a_class_without_assigned_images_is_not_clustered() -> None:
     features = torch.cat([groups(10, 3, torch.eye(2, 3).double(), 0.01)])
     p = torch.cat(
         [tensor([[0.9, 0.05, 0.05]]).expand(10, 3), tensor([[0.05, 0.9, 0.05]]).expand(10, 3)]
@@ -178,29 +180,29 @@ def test_a_part_is_drawn_from_the_others_alone() -> None:
 def test_however_many_clusters_the_images_looked_at_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[int] = []
+    recorded: list[int] = []
 
     def note(rows: Tensor, *args: int, **kwargs: int) -> tuple[Tensor, Tensor]:
-        seen.append(len(rows))
+        recorded.append(len(rows))
         return kmeans(rows, *args, **kwargs)
 
     monkeypatch.setattr(pseudo_labels, "kmeans", note)
     monkeypatch.setattr(pseudo_labels, "_MAX_ROWS", 200)
     one_vs_all_labels(groups(700, 8, torch.eye(3, 8).double()), probs_of(0, 2100, 3), 1.0, 0.75)
-    assert seen
-    assert set(seen) == {200}
+    assert recorded
+    assert set(recorded) == {200}
 
 
-@pytest.mark.parametrize(("n_groups", "coefficient"), [(4, 0.5), (8, 1.0), (16, 2.0)])
-def test_the_number_of_groups_is_found(n_groups: int, coefficient: float) -> None:
-    features = groups(240 // n_groups, 16, torch.eye(16).double()[:n_groups])
-    assert estimate_class_ratio(features, 8) == coefficient
+def test_the_number_of_groups_is_found() -> None:
+    for n_groups, coefficient in [(4, 0.5), (8, 1.0), (16, 2.0)]:
+        features = groups(240 // n_groups, 16, torch.eye(16).double()[:n_groups])
+        assert estimate_class_ratio(features, 8) == coefficient
 
 
-@pytest.mark.parametrize("value", [1.0, math.nan, math.inf])
-def test_a_search_among_features_that_say_nothing(value: float) -> None:
+def test_a_search_among_features_without_structure() -> None:
     """t-SNE of equal rows has killed the interpreter."""
-    assert estimate_class_ratio(torch.full((20, 8), value), 4) == 1.0
+    for value in [1.0, math.nan, math.inf]:
+        assert estimate_class_ratio(torch.full((20, 8), value), 4) == 1.0
 
 
 def test_the_search_repeats() -> None:
@@ -208,6 +210,6 @@ def test_the_search_repeats() -> None:
     assert estimate_class_ratio(features, 4) == estimate_class_ratio(features, 4)
 
 
-@pytest.mark.parametrize(("n", "c"), [(4, 2), (8, 4), (10, 20)])
-def test_a_small_sample_is_no_trouble(n: int, c: int) -> None:
-    assert estimate_class_ratio(unit(0, n, 8).float(), c) in (0.25, 0.5, 1.0, 2.0, 3.0)
+def test_a_small_sample_is_handled() -> None:
+    for n, c in [(4, 2), (8, 4), (10, 20)]:
+        assert estimate_class_ratio(unit(0, n, 8).float(), c) in (0.25, 0.5, 1.0, 2.0, 3.0)

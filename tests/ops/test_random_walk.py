@@ -52,13 +52,13 @@ def test_anchors_of_methods() -> None:
     assert list(zip(i.tolist(), j.tolist(), strict=True)) == [(0, 0), (2, 1)]
 
 
-@pytest.mark.parametrize("r", [0, 1, 2, 3])
-def test_a_walk_goes_step_by_step(r: int) -> None:
-    forth, back = both_ways(unit(0, 5), unit(1, 4))
-    place = torch.eye(5, dtype=torch.float64)
-    for _ in range(r):
-        place = place @ forth @ back
-    torch.testing.assert_close(random_walk(forth, back, r), place @ forth)
+def test_a_walk_goes_step_by_step() -> None:
+    for r in [0, 1, 2, 3]:
+        forth, back = both_ways(unit(0, 5), unit(1, 4))
+        place = torch.eye(5, dtype=torch.float64)
+        for _ in range(r):
+            place = place @ forth @ back
+        torch.testing.assert_close(random_walk(forth, back, r), place @ forth)
 
 
 @few
@@ -80,7 +80,7 @@ def test_round_trips_are_never_all_impossible(seed: int) -> None:
 
 @few
 @given(seeds, st.integers(0, 2))
-def test_anchors_are_mutual_whichever_side_asks(seed: int, r: int) -> None:
+def test_anchors_are_mutual_from_either_side(seed: int, r: int) -> None:
     forth, back = both_ways(unit(seed, 6), unit(seed + 1, 5))
     i, j = anchor_pairs(forth, back, r)
     j_too, i_too = anchor_pairs(back, forth, r)
@@ -116,11 +116,11 @@ def slow_subgraph(z: Tensor, centre: int, n: int) -> Tensor:
     return mean / mean.norm()
 
 
-@pytest.mark.parametrize("n", [1, 4, 50])
-def test_a_subgraph_is_a_centre_and_its_neighbours(n: int) -> None:
-    z, centres = unit(0, 7), torch.tensor([4, 0])
-    expected = torch.stack([slow_subgraph(z, c, n) for c in centres.tolist()])
-    torch.testing.assert_close(subgraph_means(z, centres, n), expected)
+def test_a_subgraph_is_a_centre_and_its_neighbours() -> None:
+    for n in [1, 4, 50]:
+        z, centres = unit(0, 7), torch.tensor([4, 0])
+        expected = torch.stack([slow_subgraph(z, c, n) for c in centres.tolist()])
+        torch.testing.assert_close(subgraph_means(z, centres, n), expected)
 
 
 def test_two_images_are_enough_for_a_subgraph() -> None:

@@ -107,8 +107,8 @@ def test_unbalanced_transport_of_the_check_case() -> None:
 def test_the_decisions_of_the_check_case() -> None:
     q = normalised_plan(tensor(SIMILARITY), tensor([0.5, 0.5]), stop=1e-6)
     label, confident, kept = pseudo_labels(q)
-    verdict = [k if c else "unk" for k, c in zip(label.tolist(), confident.tolist(), strict=True)]
-    assert verdict == [0, 1, "unk", "unk"]
+    labels = [k if c else "unk" for k, c in zip(label.tolist(), confident.tolist(), strict=True)]
+    assert labels == [0, 1, "unk", "unk"]
     assert kept.tolist() == [True, False, False, False]  # class 1 holds less than half
 
 
@@ -124,21 +124,21 @@ def test_the_filling_of_the_check_case() -> None:
 # --- the equations
 
 
-@pytest.mark.parametrize(("n", "k", "rounds"), [(1, 2, 3), (5, 3, 1), (7, 2, 3), (4, 6, 10)])
-def test_sinkhorn_is_the_scaling_of_both_sides(n: int, k: int, rounds: int) -> None:
-    for seed in range(3):
-        scores = draw(seed, n, k)
-        slow = slow_sinkhorn(scores.tolist(), 0.05, rounds)
-        torch.testing.assert_close(sinkhorn(scores, rounds=rounds), tensor(slow))
+def test_sinkhorn_is_the_scaling_of_both_sides() -> None:
+    for n, k, rounds in [(1, 2, 3), (5, 3, 1), (7, 2, 3), (4, 6, 10)]:
+        for seed in range(3):
+            scores = draw(seed, n, k)
+            slow = slow_sinkhorn(scores.tolist(), 0.05, rounds)
+            torch.testing.assert_close(sinkhorn(scores, rounds=rounds), tensor(slow))
 
 
-@pytest.mark.parametrize(("n", "k", "rounds"), [(1, 2, 5), (5, 3, 20), (6, 2, 100)])
-def test_unbalanced_transport_is_the_scaling_with_an_exponent(n: int, k: int, rounds: int) -> None:
-    for seed in range(3):
-        similarity, beta = draw(seed, n, k), torch.softmax(draw(seed + 10, 1, k)[0], 0)
-        slow = slow_unbalanced(similarity.tolist(), beta.tolist(), rounds)
-        found = unbalanced_sinkhorn(similarity, beta, stop=0.0, rounds=rounds)
-        torch.testing.assert_close(found, tensor(slow), rtol=1e-9, atol=0)
+def test_unbalanced_transport_is_the_scaling_with_an_exponent() -> None:
+    for n, k, rounds in [(1, 2, 5), (5, 3, 20), (6, 2, 100)]:
+        for seed in range(3):
+            similarity, beta = draw(seed, n, k), torch.softmax(draw(seed + 10, 1, k)[0], 0)
+            slow = slow_unbalanced(similarity.tolist(), beta.tolist(), rounds)
+            found = unbalanced_sinkhorn(similarity, beta, stop=0.0, rounds=rounds)
+            torch.testing.assert_close(found, tensor(slow), rtol=1e-9, atol=0)
 
 
 def test_the_plan_is_where_the_objective_is_least() -> None:
@@ -198,14 +198,16 @@ def test_float32_loses_little() -> None:
     torch.testing.assert_close(low.double(), high, rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("value", [-1.0, 0.0, 1.0])
-def test_equal_similarities_are_no_trouble(value: float) -> None:
-    s = torch.full((6, 3), value)
-    torch.testing.assert_close(sinkhorn(s), torch.full((6, 3), 1 / 3))
-    torch.testing.assert_close(normalised_plan(s, uniform(3).float()), torch.full((6, 3), 1 / 18))
+def test_equal_similarities_are_handled() -> None:
+    for value in [-1.0, 0.0, 1.0]:
+        s = torch.full((6, 3), value)
+        torch.testing.assert_close(sinkhorn(s), torch.full((6, 3), 1 / 3))
+        torch.testing.assert_close(
+            normalised_plan(s, uniform(3).float()), torch.full((6, 3), 1 / 18)
+        )
 
 
-def test_extreme_similarities_are_no_trouble() -> None:
+def test_extreme_similarities_are_handled() -> None:
     s = torch.tensor([[1.0, -1.0, -1.0], [-1.0, 1.0, -1.0], [-1.0, -1.0, -1.0]])
     for q in (sinkhorn(s), sinkhorn(1e4 * s), normalised_plan(s, uniform(3).float())):
         assert q.isfinite().all()
@@ -278,7 +280,7 @@ def test_draws_up_to_one_pick_existing_rows() -> None:
     assert fill.shape == (5, 2)
 
 
-def test_made_up_rows_in_parts_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_made_up_rows_in_chunks_are_the_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     features, prototypes, draws = unit(0, 40, 6), unit(1, 5, 6), torch.rand(40)
     plain = adaptive_filling(features, prototypes, uniform(5), -0.9, draws)
     monkeypatch.setattr("unida.ops.chunked.MAX_ENTRIES", 20)  # three rows at a time

@@ -15,12 +15,12 @@ def tensor(values: object) -> Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("k", [2, 3, 200])
-def test_the_entropy_goes_from_0_to_1(k: int) -> None:
-    uniform, certain = torch.full((k,), 1 / k, dtype=torch.float64), torch.eye(k)[0].double()
-    found = normalised_entropy(torch.stack([uniform, certain])[None])
-    assert found.shape == (1, 2)
-    assert found[0].tolist() == pytest.approx([1, 0], abs=1e-7)
+def test_the_entropy_goes_from_0_to_1() -> None:
+    for k in [2, 3, 200]:
+        uniform, certain = torch.full((k,), 1 / k, dtype=torch.float64), torch.eye(k)[0].double()
+        found = normalised_entropy(torch.stack([uniform, certain])[None])
+        assert found.shape == (1, 2)
+        assert found[0].tolist() == pytest.approx([1, 0], abs=1e-7)
 
 
 def test_the_entropy_has_a_gradient_everywhere() -> None:

@@ -79,10 +79,12 @@ def test_both_entropies_at_their_ends() -> None:
     assert word_usage(each_its_own).item() == pytest.approx(0, abs=1e-7)
 
 
-@pytest.mark.parametrize("size", [0.0, 1.0, 1e3, 1e20])
-def test_values_and_gradients_are_finite(size: float) -> None:
-    logits = (size * draw(0, 2, 4, 8)).float().requires_grad_()
-    total = assignment_entropy(logits) + word_usage(logits) + word_histogram(logits).square().sum()
-    (found,) = torch.autograd.grad(total, logits)
-    assert total.isfinite()
-    assert found.isfinite().all()
+def test_values_and_gradients_are_finite() -> None:
+    for size in [0.0, 1.0, 1e3, 1e20]:
+        logits = (size * draw(0, 2, 4, 8)).float().requires_grad_()
+        total = (
+            assignment_entropy(logits) + word_usage(logits) + word_histogram(logits).square().sum()
+        )
+        (found,) = torch.autograd.grad(total, logits)
+        assert total.isfinite()
+        assert found.isfinite().all()
