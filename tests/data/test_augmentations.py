@@ -1,4 +1,4 @@
-"""Views: which pixels they show, how colours change, and that the generator decides."""
+"""Views: their pixels, their colours, and that they depend on the generator alone."""
 
 from dataclasses import replace
 from itertools import product
@@ -35,8 +35,8 @@ def repeated(image: Tensor, n: int) -> Tensor:
     return image[:1].expand(n, -1, -1, -1)
 
 
-def window_shown(view: Tensor, image: Tensor) -> tuple[int, int, bool]:
-    """Row, column and mirroring of the window of a (3, S, S) image that equals the view."""
+def find_window(view: Tensor, image: Tensor) -> tuple[int, int, bool]:
+    """Find row, column and mirroring of the window of a (3, S, S) image that equals the view."""
     levels = view * 255
     assert (levels - levels.round()).abs().max() < 0.01  # nothing is blurred
     pixels, size = levels.round().to(torch.uint8), view.shape[-1]
@@ -50,17 +50,17 @@ def window_shown(view: Tensor, image: Tensor) -> tuple[int, int, bool]:
 
 
 class TestAnyView:
-    @pytest.mark.parametrize("view", [EVAL_VIEW, WEAK_VIEW, STRONG, MIRRORED_CENTRE])
-    @pytest.mark.parametrize(("side", "size"), [(18, 16), (9, 8), (16, 16), (20, 9)])
-    def test_shape_type_and_range(self, view: View, side: int, size: int) -> None:
-        result = make_view(view, noise(5, side), size, draws())
-        assert result.shape == (5, 3, size, size)
-        assert result.dtype == torch.float32
-        assert result.min() >= 0
-        assert result.max() <= 1 + 1e-6
+    def test_shape_type_and_range(self) -> None:
+        views = (EVAL_VIEW, WEAK_VIEW, STRONG, MIRRORED_CENTRE)
+        for view, (side, size) in product(views, ((18, 16), (9, 8), (16, 16), (20, 9))):
+            result = make_view(view, noise(5, side), size, draws())
+            assert result.shape == (5, 3, size, size)
+            assert result.dtype == torch.float32
+            assert result.min() >= 0
+            assert result.max() <= 1 + 1e-6
 
     @pytest.mark.parametrize("view", [WEAK_VIEW, STRONG])
-    def test_the_generator_decides(self, view: View) -> None:
+    def test_a_view_depends_on_the_generator(self, view: View) -> None:
         images = noise(6, 24)
         first, same, other = (make_view(view, images, 16, draws(seed)) for seed in (1, 1, 2))
         assert torch.equal(first, same)
@@ -83,26 +83,26 @@ class TestAnyView:
 
 
 class TestPlain:
-    @pytest.mark.parametrize(("side", "size"), [(18, 16), (9, 8), (16, 16), (21, 8)])
-    def test_it_is_the_exact_centre(self, side: int, size: int) -> None:
-        images = noise(3, side)
-        corner = (side - size) // 2
-        expected = images[..., corner : corner + size, corner : corner + size] / 255
-        assert torch.equal(make_view(EVAL_VIEW, images, size, draws()), expected)
+    def test_it_is_the_exact_centre(self) -> None:
+        for side, size in ((18, 16), (9, 8), (16, 16), (21, 8)):
+            images = noise(3, side)
+            corner = (side - size) // 2
+            expected = images[..., corner : corner + size, corner : corner + size] / 255
+            assert torch.equal(make_view(EVAL_VIEW, images, size, draws()), expected)
 
     def test_mirrored_it_is_the_same_centre(self) -> None:
         images = repeated(noise(1, 21), 20)
         result = make_view(MIRRORED_CENTRE, images, 8, draws())
-        found = [window_shown(view, images[0]) for view in result]
+        found = [find_window(view, images[0]) for view in result]
         assert {(row, column) for row, column, _ in found} == {(6, 6)}
         assert {mirrored for *_, mirrored in found} == {True, False}
 
 
 class TestWeak:
-    def test_it_shows_whole_pixels_anywhere_and_mirrors_half(self) -> None:
+    def test_windows_are_uniform_and_half_are_mirrored(self) -> None:
         images = repeated(noise(1, 12), 400)
         result = make_view(WEAK_VIEW, images, 9, draws())
-        found = [window_shown(view, images[0]) for view in result]
+        found = [find_window(view, images[0]) for view in result]
         rows, columns, mirrored = (np.array(part) for part in zip(*found, strict=True))
         # 100 of each are expected, the standard deviation is 9; mirrored: 200, 10.
         np.testing.assert_allclose(np.bincount(rows, minlength=4), 100, atol=40)
@@ -114,25 +114,25 @@ class TestWeak:
     def test_pixels_stay_whole_at_any_size(self, side: int, size: int) -> None:
         images = noise(2, side)
         result = make_view(WEAK_VIEW, images, size, draws())
-        found = [window_shown(view, image) for view, image in zip(result, images, strict=True)]
+        found = [find_window(view, image) for view, image in zip(result, images, strict=True)]
         assert found[0] != found[1]
 
     def test_without_flip_nothing_is_mirrored(self) -> None:
         images = repeated(noise(1, 12), 60)
         result = make_view(WEAK_VIEW.adjusted(flip=False, jitter=1.0), images, 9, draws())
-        found = [window_shown(view, images[0]) for view in result]
+        found = [find_window(view, images[0]) for view in result]
         assert not any(mirrored for *_, mirrored in found)
 
 
 def ramp(side: int) -> Tensor:
-    """(1, 3, side, side): red is twice the column, green twice the row."""
+    """Make (1, 3, side, side): red is twice the column, green twice the row."""
     steps = 2 * torch.arange(side, dtype=torch.uint8)
     red, green = steps.expand(side, side), steps[:, None].expand(side, side)
     return torch.stack([red, green, torch.zeros_like(red)])[None]
 
 
-def boxes_shown(view: View, n: int, side: int, size: int, seed: int) -> np.ndarray:
-    """(n, 4) left, upper, right, lower of the boxes, in pixels, read off a ramp.
+def read_boxes(view: View, n: int, side: int, size: int, seed: int) -> np.ndarray:
+    """Read left, upper, right, lower (n, 4) of the boxes, in pixels, off a ramp.
 
     A mirrored box has its right side on the left.
     """
@@ -151,7 +151,7 @@ def boxes_shown(view: View, n: int, side: int, size: int, seed: int) -> np.ndarr
 class TestResized:
     def test_boxes_keep_to_the_image_to_the_area_and_to_the_shape(self) -> None:
         side = 100
-        left, upper, right, lower = boxes_shown(STRONG, 500, side, 32, seed=0).T / side
+        left, upper, right, lower = read_boxes(STRONG, 500, side, 32, seed=0).T / side
         width, height = np.abs(right - left), lower - upper
         for edge in (left, right, upper, lower):
             assert edge.min() > -1e-3
@@ -166,9 +166,9 @@ class TestResized:
         assert area.max() > 0.95
 
     def test_half_are_mirrored_and_none_without_flip(self) -> None:
-        left, _, right, _ = boxes_shown(STRONG, 200, 64, 32, seed=0).T
+        left, _, right, _ = read_boxes(STRONG, 200, 64, 32, seed=0).T
         assert 70 < (right < left).sum() < 130
-        left, _, right, _ = boxes_shown(replace(STRONG, flip=False), 200, 64, 32, seed=0).T
+        left, _, right, _ = read_boxes(replace(STRONG, flip=False), 200, 64, 32, seed=0).T
         assert (right > left).all()
 
     @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ class TestResized:
         view = View("resized", least_area, flip=True)
         images = repeated(noise(1, side), n)
         result = make_view(view, images, size, draws(4))
-        boxes = boxes_shown(view, n, side, size, seed=4)
+        boxes = read_boxes(view, n, side, size, seed=4)
         for box, cut in zip(boxes, result, strict=True):
             expected = bilinear(images[0].numpy(), box, size)
             np.testing.assert_allclose(cut.numpy(), expected, atol=2e-3)
@@ -282,9 +282,7 @@ class TestJitter:
         torch.testing.assert_close(_hue_turn(torch.tensor([1 / 3]))[0], expected)
 
     @pytest.mark.parametrize(("chance", "least", "most"), [(0.0, 0, 0), (0.5, 16, 48), (1, 64, 64)])
-    def test_the_chance_says_how_many_images_change(
-        self, chance: float, least: int, most: int
-    ) -> None:
+    def test_the_share_of_changed_images(self, chance: float, least: int, most: int) -> None:
         result = self.recoloured(jittered(0.4, 0.4, 0.2, 0.1, chance=chance))
         changed = ((result - self.plain).abs().amax((1, 2, 3)) > 1e-4).sum()
         assert least <= changed <= most

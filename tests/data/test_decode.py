@@ -1,14 +1,15 @@
-"""One file in any of the usual forms → upright RGB; or the reason why not."""
+"""Decoding of any usual format to upright RGB, and the reason where it fails."""
 
 import os
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from tests.images import BAD_FILES, noise, ordinary_user, write_image
+from tests.images import noise, ordinary_user, write_bad_files, write_image
 from unida.data.decode import BadImageError, Pixels, decode_file
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
@@ -56,9 +57,8 @@ class TestFormats:
 
 
 class TestModes:
-    @pytest.mark.parametrize(
-        ("mode", "value", "expected"),
-        [
+    def test_grey_and_transparent_pixels_are_converted_over_white(self, tmp_path: Path) -> None:
+        cases: list[tuple[str, int | tuple[int, ...], tuple[int, ...]]] = [
             ("L", 77, (77, 77, 77)),
             ("1", 1, WHITE),
             ("LA", (77, 255), (77, 77, 77)),
@@ -66,50 +66,39 @@ class TestModes:
             ("RGBA", (255, 0, 0, 255), RED),
             ("RGBA", (255, 0, 0, 0), WHITE),
             ("RGBA", (255, 0, 0, 51), (255, 204, 204)),
-        ],
-    )
-    def test_grey_and_transparent_pixels_come_out_on_white(
-        self, tmp_path: Path, mode: str, value: int | tuple[int, ...], expected: tuple[int, ...]
-    ) -> None:
-        Image.new(mode, (6, 6), value).save(tmp_path / "x.png")
-        assert colour_at(decode_file(tmp_path / "x.png", 6), 3, 3) == expected
+        ]
+        for mode, value, expected in cases:
+            Image.new(mode, (6, 6), value).save(tmp_path / "x.png")
+            assert colour_at(decode_file(tmp_path / "x.png", 6), 3, 3) == expected, (mode, value)
 
-    @pytest.mark.parametrize("suffix", ["png", "gif"])
-    def test_the_transparent_colour_of_a_palette_is_white(
-        self, tmp_path: Path, suffix: str
-    ) -> None:
+    def test_the_transparent_colour_of_a_palette_is_white(self, tmp_path: Path) -> None:
         image = Image.new("P", (8, 8), 1)
         image.putpalette([*BLUE, *RED])
         image.paste(0, (0, 0, 8, 4))
-        image.save(tmp_path / f"x.{suffix}", transparency=0)
-        pixels = decode_file(tmp_path / f"x.{suffix}", 8)
-        assert colour_at(pixels, 1, 4) == WHITE
-        assert colour_at(pixels, 6, 4) == RED
+        for suffix in ("png", "gif"):
+            image.save(tmp_path / f"x.{suffix}", transparency=0)
+            pixels = decode_file(tmp_path / f"x.{suffix}", 8)
+            assert colour_at(pixels, 1, 4) == WHITE
+            assert colour_at(pixels, 6, 4) == RED
 
-    @pytest.mark.parametrize(("value", "expected"), [(0, 0), (255, 0), (256, 1), (65535, 255)])
-    def test_of_16_bit_grey_the_high_byte_is_kept(
-        self, tmp_path: Path, value: int, expected: int
-    ) -> None:
-        Image.fromarray(np.full((6, 6), value, np.uint16)).save(tmp_path / "x.png")
-        with Image.open(tmp_path / "x.png") as stored:
-            assert stored.mode.startswith("I")
-        assert (decode_file(tmp_path / "x.png", 6) == expected).all()
+    def test_of_16_bit_grey_the_high_byte_is_kept(self, tmp_path: Path) -> None:
+        for value, expected in ((0, 0), (255, 0), (256, 1), (65535, 255)):
+            Image.fromarray(np.full((6, 6), value, np.uint16)).save(tmp_path / "x.png")
+            with Image.open(tmp_path / "x.png") as stored:
+                assert stored.mode.startswith("I")
+            assert (decode_file(tmp_path / "x.png", 6) == expected).all()
 
-    @pytest.mark.parametrize(
-        ("values", "expected"), [((0.0, 1.0), (0, 255)), ((-2.0, 2.0), (0, 255))]
-    )
-    def test_float_values_are_stretched_to_the_whole_range(
-        self, tmp_path: Path, values: tuple[float, float], expected: tuple[int, int]
-    ) -> None:
-        image = np.repeat(np.array(values, np.float32), 4)[:, None].repeat(8, 1)
-        Image.fromarray(image).save(tmp_path / "x.tif")
-        pixels = decode_file(tmp_path / "x.tif", 8)
-        assert (pixels[0, 1, 1], pixels[0, 6, 1]) == expected
+    def test_float_values_are_scaled_to_the_whole_range(self, tmp_path: Path) -> None:
+        for values in ((0.0, 1.0), (-2.0, 2.0)):
+            image = np.repeat(np.array(values, np.float32), 4)[:, None].repeat(8, 1)
+            Image.fromarray(image).save(tmp_path / "x.tif")
+            pixels = decode_file(tmp_path / "x.tif", 8)
+            assert (pixels[0, 1, 1], pixels[0, 6, 1]) == (0, 255)
 
 
-# Where the stored top left and top right corners are shown, for each EXIF orientation.
+# Where the stored top left and top right corners end up, for each EXIF orientation.
 TOP_LEFT, TOP_RIGHT, BOTTOM_LEFT, BOTTOM_RIGHT = (1, 1), (1, 6), (6, 1), (6, 6)
-SHOWN = {
+CORNERS = {
     1: (TOP_LEFT, TOP_RIGHT),
     2: (TOP_RIGHT, TOP_LEFT),
     3: (BOTTOM_RIGHT, BOTTOM_LEFT),
@@ -121,27 +110,25 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
-@pytest.mark.parametrize("orientation", SHOWN)
-def test_exif_orientation_is_applied(tmp_path: Path, orientation: int, suffix: str) -> None:
+def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     image = Image.new("RGB", (96, 64), "black")
     image.paste(RED, (0, 0, 48, 32))
     image.paste(GREEN, (48, 0, 96, 32))
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    image.save(tmp_path / f"x.{suffix}", exif=exif, quality=95)
-    pixels = decode_file(tmp_path / f"x.{suffix}", 8)
-    for corner, colour in zip(SHOWN[orientation], (RED, GREEN), strict=True):
-        np.testing.assert_allclose(colour_at(pixels, *corner), colour, atol=12)
+    for suffix, orientation in product(("jpg", "png", "webp"), CORNERS):
+        exif, path = Image.Exif(), tmp_path / f"{orientation}.{suffix}"
+        exif[0x0112] = orientation
+        image.save(path, exif=exif, quality=95)
+        pixels = decode_file(path, 8)
+        for corner, colour in zip(CORNERS[orientation], (RED, GREEN), strict=True):
+            found = colour_at(pixels, *corner)
+            np.testing.assert_allclose(found, colour, atol=12, err_msg=path.name)
 
 
 class TestBadFiles:
-    @pytest.mark.parametrize("name", BAD_FILES)
-    def test_a_bad_file_has_its_reason(self, tmp_path: Path, name: str) -> None:
-        write, reason = BAD_FILES[name]
-        write(tmp_path / name)
-        with pytest.raises(BadImageError, match=f"^{reason}"):
-            decode_file(tmp_path / name, 8)
+    def test_a_bad_file_has_its_reason(self, tmp_path: Path) -> None:
+        for path, reason in write_bad_files(tmp_path).items():
+            with pytest.raises(BadImageError, match=f"^{reason}"):
+                decode_file(path, 8)
 
     # pytest drops the filter that decode.py sets; between the two limits Pillow only warns.
     @pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
@@ -172,7 +159,7 @@ class TestBadFiles:
         with pytest.raises(BadImageError, match="not all of its values are finite"):
             decode_file(tmp_path / "x.tif", 2)
 
-    def test_what_a_plugin_does_not_know_is_a_broken_file(self, tmp_path: Path) -> None:
+    def test_any_error_of_a_plugin_is_a_broken_file(self, tmp_path: Path) -> None:
         """Pillow's DDS reader raises NotImplementedError for a pixel format of zero."""
         path = tmp_path / "x.jpg"
         noise().save(path, "DDS")

@@ -79,7 +79,7 @@ def public() -> Iterator[Path]:
 
 
 @pytest.fixture
-def settled(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_clock_tick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Files just written count as old."""
     monkeypatch.setattr(cache_folder, "_CLOCK_TICK", 0)
 
@@ -94,7 +94,7 @@ class TestEveryMode:
         np.testing.assert_array_equal(found.numpy(), expected)
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_images_are_taken_by_number(self, tmp_path: Path, mode: CacheMode) -> None:
+    def test_images_are_taken_by_index(self, tmp_path: Path, mode: CacheMode) -> None:
         samples = read_unlabelled(write_folder(tmp_path / "images", 5))
         _, store = load_pixels(samples, SIZE, mode, tmp_path / "cache", lambda *_: None)
         everything = store.get(torch.arange(5))
@@ -145,7 +145,7 @@ class TestSecondStart:
     """Nothing is decoded and no file is read whose size and times are as they were."""
 
     @pytest.mark.parametrize("mode", MODES)
-    @pytest.mark.usefixtures("settled")
+    @pytest.mark.usefixtures("no_clock_tick")
     def test_nothing_is_decoded_or_hashed(
         self, tmp_path: Path, decoded: list[Path], hashed: list[str], mode: CacheMode
     ) -> None:
@@ -158,8 +158,8 @@ class TestSecondStart:
         assert torch.equal(store.get(torch.arange(4)), expected)
 
     @pytest.mark.parametrize("mode", MODES)
-    @pytest.mark.usefixtures("settled")
-    def test_bad_files_are_remembered_with_their_reasons(
+    @pytest.mark.usefixtures("no_clock_tick")
+    def test_bad_files_are_cached_with_their_reasons(
         self, tmp_path: Path, decoded: list[Path], hashed: list[str], mode: CacheMode
     ) -> None:
         folder, cache = write_folder(tmp_path / "images", 2), tmp_path / "cache"
@@ -174,8 +174,8 @@ class TestSecondStart:
         assert hashed == [str(folder / "lost.png")]  # it might be there by now
 
     @pytest.mark.parametrize("mode", MODES)
-    @pytest.mark.usefixtures("settled")
-    def test_a_file_that_was_missing_is_seen_when_it_comes(
+    @pytest.mark.usefixtures("no_clock_tick")
+    def test_a_file_that_was_missing_is_read_when_it_exists(
         self, tmp_path: Path, mode: CacheMode
     ) -> None:
         folder, cache = write_folder(tmp_path / "images", 2), tmp_path / "cache"
@@ -184,8 +184,8 @@ class TestSecondStart:
         write_image(tmp_path / "later.png", seed=7)
         assert len(load(folder, mode, cache)[0]) == 3
 
-    @pytest.mark.usefixtures("settled")
-    def test_a_file_that_was_locked_is_seen_when_it_is_opened(self, public: Path) -> None:
+    @pytest.mark.usefixtures("no_clock_tick")
+    def test_a_file_without_permission_is_read_when_it_has_it(self, public: Path) -> None:
         folder, place = write_folder(public / "images", 3), public / "cache"
         place.mkdir(mode=0o777)
         place.chmod(0o777)
@@ -198,7 +198,7 @@ class TestSecondStart:
         with ordinary_user():
             assert len(load(folder, "disk", place)[0]) == 3
 
-    @pytest.mark.usefixtures("settled")
+    @pytest.mark.usefixtures("no_clock_tick")
     def test_a_touched_file_is_hashed_alone_and_finds_its_pixels(
         self, tmp_path: Path, decoded: list[Path], hashed: list[str]
     ) -> None:
@@ -212,7 +212,7 @@ class TestSecondStart:
             assert (decoded, hashed) == ([], [str(folder / "002.png")])
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_a_change_is_seen_that_leaves_size_and_time(
+    def test_a_change_that_leaves_size_and_time_is_noticed(
         self, tmp_path: Path, mode: CacheMode
     ) -> None:
         """As when a file is written twice between two ticks of the file system's clock."""
@@ -226,7 +226,7 @@ class TestSecondStart:
         _, found = load(folder, mode, cache)
         np.testing.assert_array_equal(found[1].numpy(), decode_file(images[1], SIZE))
 
-    def test_young_files_are_hashed_again_until_they_are_old_enough(
+    def test_new_files_are_hashed_again_until_they_are_old_enough(
         self, tmp_path: Path, hashed: list[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         samples = read_unlabelled(write_folder(tmp_path / "images", 3))
@@ -239,7 +239,7 @@ class TestSecondStart:
             counts.append(len(hashed))
         assert counts == [3, 3, 3, 0]
 
-    @pytest.mark.usefixtures("settled")
+    @pytest.mark.usefixtures("no_clock_tick")
     def test_the_same_names_below_another_folder_are_other_files(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -251,7 +251,7 @@ class TestSecondStart:
             np.testing.assert_array_equal(found[0].numpy(), expected)
 
     @pytest.mark.parametrize("content", ["[]", "{}", '{"bad": 3}', '{"bad": {"9": "no"}}', "\0"])
-    def test_a_record_that_makes_no_sense_is_made_anew(
+    def test_an_invalid_record_is_made_again(
         self, tmp_path: Path, content: str, decoded: list[Path]
     ) -> None:
         folder, place = write_folder(tmp_path / "images", 3), tmp_path / "cache"
@@ -262,7 +262,7 @@ class TestSecondStart:
         samples, _ = load_pixels(read_unlabelled(folder), SIZE, "stream", place, lambda *_: None)
         assert (len(samples), len(decoded)) == (3, 3)
 
-    def test_all_modes_know_the_images_by_the_same_name(self, tmp_path: Path) -> None:
+    def test_all_modes_have_the_same_key(self, tmp_path: Path) -> None:
         samples = read_unlabelled(write_folder(tmp_path / "images", 3))
         keys = set()
         for mode in (*MODES, *MODES):
@@ -300,7 +300,7 @@ class TestMemory:
         assert len(list((tmp_path / "cache").glob("*.u8"))) == 1  # for the next run
 
     @pytest.mark.parametrize("mode", ["memory", "disk"])
-    def test_a_run_has_them_in_memory_if_it_says_so(self, tmp_path: Path, mode: CacheMode) -> None:
+    def test_a_run_follows_its_cache_mode(self, tmp_path: Path, mode: CacheMode) -> None:
         samples = read_unlabelled(write_folder(tmp_path / "images", 2))
         config = RunConfig.from_flat(image_size=8, cache=mode, cache_dir=str(tmp_path / "cache"))
         for _ in range(2):
@@ -319,7 +319,7 @@ class TestMemory:
             assert len(load(folder, "memory", tmp_path / "cache")[1]) == 2
             assert len(list((tmp_path / "cache").glob("*.u8"))) == files
 
-    def test_a_disk_that_is_full_does_no_harm(self, tmp_path: Path) -> None:
+    def test_a_full_disk_is_no_error(self, tmp_path: Path) -> None:
         folder, place = write_folder(tmp_path / "images", 40), tmp_path / "cache"
         with file_size_limit(40 * 3 * SIZE**2 - 1):
             samples, found = load(folder, "memory", place)
@@ -330,7 +330,7 @@ class TestMemory:
 class TestCacheFolder:
     @pytest.mark.parametrize("mode", ["memory", "stream"])
     @pytest.mark.parametrize("fault", ["read-only", "no folder"])
-    def test_modes_that_need_none_do_without(
+    def test_modes_that_need_no_folder_work_without(
         self, public: Path, mode: CacheMode, fault: str
     ) -> None:
         folder, place = write_folder(public / "images", 3), public / "cache"
@@ -341,7 +341,7 @@ class TestCacheFolder:
         assert fault == "no folder" or list(place.iterdir()) == []
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_one_that_may_only_be_read_is_read(
+    def test_a_read_only_folder_is_read(
         self, public: Path, mode: CacheMode, decoded: list[Path]
     ) -> None:
         folder, place = write_folder(public / "images", 3), public / "cache"
@@ -353,8 +353,8 @@ class TestCacheFolder:
             load_pixels(samples, SIZE, mode, place, lambda *_: None)
         assert decoded == []
 
-    @pytest.mark.usefixtures("settled")
-    def test_what_no_run_has_used_for_a_month_goes(self, tmp_path: Path) -> None:
+    @pytest.mark.usefixtures("no_clock_tick")
+    def test_files_unused_for_a_month_are_removed(self, tmp_path: Path) -> None:
         place, month = tmp_path / "cache", 31 * 24 * 3600
         old = write_folder(tmp_path / "old", 2)
         used = write_folder(tmp_path / "used", 3, first=2)
@@ -428,7 +428,7 @@ class TestDiskCache:
 
     @pytest.mark.parametrize("mode", MODES)
     @pytest.mark.parametrize("suffix", [".u8", ".json", ".npy"])
-    def test_a_damaged_cache_is_made_anew(
+    def test_a_damaged_cache_is_made_again(
         self, tmp_path: Path, suffix: str, mode: CacheMode
     ) -> None:
         folder, cache = write_folder(tmp_path / "images", 3), tmp_path / "cache"

@@ -1,4 +1,4 @@
-"""Where images are found, in which order, and what is said when they are not."""
+"""Readers of images: what they find, in which order, and their errors."""
 
 import os
 import tempfile
@@ -40,19 +40,19 @@ class TestClassFolders:
         found = [str(path.relative_to(tmp_path)) for path in read_labelled(tmp_path).paths]
         assert found == ["a/10.png", "a/9.png", "a/sub/0.png", "b/1.png", "b/2.png"]
 
-    def test_hidden_files_and_folders_are_passed_over(self, tmp_path: Path) -> None:
-        seen = write_image(tmp_path / "cat" / "x.png")
+    def test_hidden_files_and_folders_are_left_out(self, tmp_path: Path) -> None:
+        visible = write_image(tmp_path / "cat" / "x.png")
         for hidden in ("cat/.y.png", "cat/.trash/z.png", ".git/x.png", ".loose.png"):
             write_image(tmp_path / hidden)
         samples = read_labelled(tmp_path)
-        assert samples.paths == (seen,)
+        assert samples.paths == (visible,)
         assert samples.classes == ("cat",)
         assert samples.skipped == ()
 
-    def test_files_that_are_no_images_are_passed_over(self, tmp_path: Path) -> None:
-        seen = write_image(tmp_path / "cat" / "x.JPG")
+    def test_other_files_are_left_out(self, tmp_path: Path) -> None:
+        visible = write_image(tmp_path / "cat" / "x.JPG")
         (tmp_path / "cat" / "notes.txt").write_text("x")
-        assert read_labelled(tmp_path).paths == (seen,)
+        assert read_labelled(tmp_path).paths == (visible,)
 
     def test_a_loose_image_is_noted_as_skipped(self, tmp_path: Path) -> None:
         write_image(tmp_path / "cat" / "x.png")
@@ -92,7 +92,7 @@ class TestPlainFolders:
         path = write_image(tmp_path / "x.png")
         assert read_unlabelled(path).paths == (path,)
 
-    def test_no_image_is_an_error_that_says_what_was_looked_for(self, tmp_path: Path) -> None:
+    def test_no_image_is_an_error_that_lists_the_suffixes(self, tmp_path: Path) -> None:
         (tmp_path / "x.doc").write_text("x")
         with pytest.raises(UserError, match=r"holds no image: files ending in \.avif, \.bmp"):
             read_unlabelled(tmp_path)
@@ -160,7 +160,7 @@ class TestCSV:
         }
         assert len(read_unlabelled(place)) == 2
 
-    def test_a_space_around_a_label_is_none_of_it(self, tmp_path: Path) -> None:
+    def test_space_around_a_label_is_removed(self, tmp_path: Path) -> None:
         place = tmp_path / "all.csv"
         place.write_text("path,label\na.png,ant\nb.png,ant \nc.png,bee\n")
         assert read_labelled(place).classes == ("ant", "bee")
@@ -208,7 +208,7 @@ class TestPlaces:
             ("x" * 300, "x cannot be read: File name too long"),
         ],
     )
-    def test_a_place_that_is_not_there_is_an_error(
+    def test_a_missing_place_is_an_error(
         self, read: Callable[[str], Samples], place: str, message: str
     ) -> None:
         with pytest.raises(UserError, match=message):
@@ -225,7 +225,7 @@ class TestSource:
             (["cat", "unknown"], "has a class called 'unknown'"),
         ],
     )
-    def test_classes_that_cannot_be_told_apart_are_refused(
+    def test_ambiguous_classes_are_refused(
         self, tmp_path: Path, names: list[str], message: str
     ) -> None:
         write_classes(tmp_path, dict.fromkeys(names, 1))

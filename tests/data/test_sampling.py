@@ -1,4 +1,4 @@
-"""Which images make up the batch of a step."""
+"""Samplers: balanced classes, epochs, and independence of history."""
 
 from collections.abc import Callable
 
@@ -13,13 +13,13 @@ UNEQUAL = np.array([2] * 1 + [0] * 900 + [1] * 30, dtype=np.int64)
 
 
 class TestBalanced:
-    def test_classes_are_drawn_alike_however_unequal_they_are(self) -> None:
+    def test_classes_are_drawn_uniformly_however_unequal_they_are(self) -> None:
         source = Balanced(UNEQUAL, 60, seed=3)
         drawn = np.concatenate([UNEQUAL[source.indices(step)] for step in range(100)])
         # 6,000 draws at 1/3: the standard deviation of a share is 0.006.
         np.testing.assert_allclose(np.bincount(drawn) / len(drawn), 1 / 3, atol=0.025)
 
-    def test_images_of_a_class_are_drawn_alike(self) -> None:
+    def test_images_of_a_class_are_drawn_uniformly(self) -> None:
         source = Balanced(np.repeat([0, 1], [5, 50]), 50, seed=0)
         drawn = torch.cat([source.indices(step) for step in range(200)])
         # 10,000 draws, 1,000 for each of the five.

@@ -108,7 +108,7 @@ def test_projection_is_two_layers_with_batch_norm_between() -> None:
     }  # fmt: skip
 
 
-class Says(nn.Module):
+class Probe(nn.Module):
     """Passes its input on and remembers the type of a product with it."""
 
     out_features = 3
@@ -116,11 +116,11 @@ class Says(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(3, 3)
-        self.seen: torch.dtype | None = None
+        self.output_dtype: torch.dtype | None = None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.linear(x.mean((2, 3)))
-        self.seen = out.dtype
+        self.output_dtype = out.dtype
         return out
 
 
@@ -128,12 +128,12 @@ class Says(nn.Module):
 def test_a_backbone_computes_in_its_dtype_and_answers_in_float32(
     dtype: torch.dtype | None,
 ) -> None:
-    net = Says()
+    net = Probe()
     backbone = Backbone(net, "{}")
     with backbone.precision(dtype):
         features = backbone(torch.rand(2, 3, 4, 4))
     assert backbone.dtype is None
-    assert net.seen == (dtype or torch.float32)
+    assert net.output_dtype == (dtype or torch.float32)
     assert features.dtype == torch.float32
     features.sum().backward()
     assert net.linear.weight.grad is not None
@@ -152,7 +152,7 @@ def test_bf16_changes_the_features_a_little_only() -> None:
 
 
 def test_a_backbone_normalises_its_input() -> None:
-    net = Says()
+    net = Probe()
     backbone = Backbone(net, "{}")
     x = torch.rand(2, 3, 4, 4)
     mean, std = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
