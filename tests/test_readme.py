@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
 
-def test_the_tables_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_match_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "scripts"))
     tables = importlib.import_module("tables")
     for place in ("digits", "office_home/frozen_peers", "office_home/unda_stored"):
@@ -22,7 +22,7 @@ def test_the_tables_are_those_of_the_results(monkeypatch: pytest.MonkeyPatch) ->
     assert tables.readme(spoilt) == README
 
 
-def test_every_file_it_links_to_is_there() -> None:
+def test_every_linked_file_exists() -> None:
     links = re.findall(r"\]\(([^)#]+)\)", README)
     assert "CONTRIBUTING.md" in links
     assert [link for link in links if not (ROOT / link).exists()] == []
@@ -32,15 +32,15 @@ TREE = README.split("src/unida/\n")[1].split("tests/")[0]
 SRC = ROOT / "src" / "unida"
 
 
-def test_the_tree_names_what_is_there() -> None:
+def test_the_tree_names_existing_modules() -> None:
     named = re.findall(r"^  (\S+\.py|\S+/)", TREE, flags=re.MULTILINE)
     assert len(named) > 12
     assert [name for name in named if not (SRC / name).exists()] == []
 
 
-def test_what_is_there_is_named_in_the_tree() -> None:
-    rooms = [path for path in SRC.iterdir() if not path.name.startswith("__")]
-    names = [path.name for path in rooms if path.suffix == ".py"]
-    names += [f"{path.name}/" for path in rooms if path.is_dir()]
+def test_every_module_is_named_in_the_tree() -> None:
+    modules = [path for path in SRC.iterdir() if not path.name.startswith("__")]
+    names = [path.name for path in modules if path.suffix == ".py"]
+    names += [f"{path.name}/" for path in modules if path.is_dir()]
     named = re.findall(r"\w+\.py|\w+/", TREE)
     assert sorted(set(names) - set(named)) == []
