@@ -288,7 +288,7 @@ class TestParameters:
     @pytest.mark.parametrize(
         ("wrong", "said"),
         [
-            ({"method": "sam"}, "method is 'sam'"),
+            ({"method": "sam"}, "'sam'"),
             ({"reject": "never"}, "'never'"),
             ({"settings": {"beat": 1}}, "beat"),
             ({"options": {"flop": True}}, "flop"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +25,8 @@ from unida.training.run_folder import RunFolder, write_text
 from unida.types import IntArray, Scored
 from unida.utils import distributed
 from unida.utils.chunking import subsample
-from unida.utils.console import say
+
+logger = logging.getLogger("unida")
 
 
 @dataclass(frozen=True)
@@ -70,17 +72,17 @@ def conclude(
         write_text(run.calibration, calibration.to_json())
     if mapped:
         _write_atlas(learned, strange, run)
-    _say_if_unanchored(method)
-    say(f"Confidence: {calibration.note}.")
+    _log_if_unanchored(method)
+    logger.info(f"Confidence: {calibration.note}.")
     if distributed.is_main_process():
         _judge(model, learned, known, strange, run, concerns)
     run.finish()
     return model
 
 
-def say_concerns(concerns: list[Diagnostic]) -> None:
+def log_warnings(concerns: list[Diagnostic]) -> None:
     for concern in concerns:
-        say(f"Warning: {concern}")
+        logger.warning("%s", concern)
 
 
 def _see(method: Method, domain: Domain, config: RunConfig, features: bool = False) -> ScoredDomain:
@@ -126,7 +128,7 @@ def _write_verdicts(model: Model, target: ScoredDomain, run: RunFolder) -> None:
         to_predictions(paths, target.scored, rule, model.classes, model.temperature)
     )
     unknown = rule.is_unknown(target.scored.unknown_score).sum()
-    say(
+    logger.info(
         f"{len(paths)} target images, {unknown} of them unknown by the rule {rule.name!r} "
         f"({rule.note}): {run.predictions}"
     )
@@ -144,10 +146,10 @@ def _write_atlas(source: ScoredDomain, target: ScoredDomain, run: RunFolder) -> 
     atlas.save(run.features)
 
 
-def _say_if_unanchored(method: Method) -> None:
+def _log_if_unanchored(method: Method) -> None:
     """A target too small for anchors is judged by the classifier; nothing else shows that."""
     if any(isinstance(part, Anchors) and not part.decide for part in method.modules()):
-        say(
+        logger.info(
             f"Anchors: fewer than {FEWEST} target images a class were accepted, too few to place "
             "them; the classifier decides."
         )
@@ -174,5 +176,5 @@ def _judge(
     )
     everything = dataclasses.replace(found, warnings=[*concerns, *found.warnings])
     write_text(run.diagnostics, everything.to_json())
-    say(f"Without labels: {found}.")
-    say_concerns(found.warnings)
+    logger.info(f"Without labels: {found}.")
+    log_warnings(found.warnings)

@@ -15,12 +15,12 @@ def require(ok: bool, field: str, value: object, allowed: str) -> None:
 
 
 def require_known(name: str, names: Collection[str], what: str) -> None:
-    """Raise a `UserError` that names the nearest right name, or all of them if none is near."""
+    """Raise a `UserError` that names the nearest right name and all others."""
     if name in names:
         return
     near = difflib.get_close_matches(name, names, n=1)
-    advice = f"did you mean {near[0]!r}?" if near else f"allowed: {', '.join(names) or 'none'}."
-    raise UserError(f"{what} {name!r} does not exist; {advice}")
+    advice = f"did you mean {near[0]!r}? Allowed" if near else "allowed"
+    raise UserError(f"{what} {name!r} does not exist; {advice}: {', '.join(names) or 'none'}.")
 
 
 def shorten(names: list[str], most: int = 8) -> str:

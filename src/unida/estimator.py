@@ -1,6 +1,7 @@
 """Universal domain adaptation with the habits of scikit-learn."""
 
 import contextlib
+import logging
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -43,10 +44,12 @@ from unida.report.build import report_if_possible
 from unida.training.run_folder import RunFolder
 from unida.types import UNKNOWN, FloatArray, Scored
 from unida.utils import distributed
-from unida.utils.console import display, quietly
 from unida.utils.devices import pick_device
+from unida.utils.progress import ignore
 
 Array = npt.NDArray[Any]
+
+logger = logging.getLogger("unida")
 
 _SHARED = (
     "method", "backbone", "weights", "image_size", "steps", "batch", "lr", "frozen", "reject",
@@ -80,7 +83,7 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         options: any other field of `unida.config.RunConfig`, such as `{"flip": False}`.
         image_column: of a `datasets.Dataset`; by default its one column of images.
         label_column: likewise, its one column of class labels.
-        verbose: whether progress and warnings are shown on standard error.
+        verbose: log what happens (level INFO of the logger `unida`); otherwise errors only.
 
     Attributes:
         classes_: the known classes, as they were given.
@@ -146,7 +149,7 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         unlabelled = replace(source, samples=Samples(source.samples.paths))
         handed = {"source": source, "target": unlabelled if target is None else self._read(target)}
         given = _embeddings_of(handed)
-        with self._folder() as out, contextlib.nullcontext() if self.verbose else quietly():
+        with self._folder() as out, _log_level(self.verbose):
             self.model_ = _train(self._config(X, target, out), handed, given)
         return self
 
@@ -261,6 +264,17 @@ def _embeddings_of(handed: dict[str, InMemory]) -> Backbone | None:
     return precomputed_features(width) if width else None
 
 
+@contextlib.contextmanager
+def _log_level(verbose: bool) -> Iterator[None]:
+    """Set the level of the `unida` logger: INFO, or ERROR if not verbose."""
+    level = logger.level
+    logger.setLevel(logging.INFO if verbose else logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _train(config: RunConfig, handed: dict[str, InMemory], given: Backbone | None) -> Model:
     """Loads both domains and adapts."""
     device = pick_device(config.compute.device)
@@ -270,8 +284,8 @@ def _train(config: RunConfig, handed: dict[str, InMemory], given: Backbone | Non
     if given:
         config = config.replace(frozen=True)
     backbone = given or make_backbone(config)
-    with display() as progress, distributed.main_process_first():
-        domains = load_in_memory(config, device, handed, progress.decoding)
+    with distributed.main_process_first():
+        domains = load_in_memory(config, device, handed, lambda name: ignore)
     source, target = domains["source"], domains["target"]
     learned, _ = hold_out(source.samples, config.data.holdout, config.optim.seed)
     config = config.replace(batch=max(2, min(config.optim.batch, len(learned), len(target))))

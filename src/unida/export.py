@@ -10,12 +10,10 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal
 
 import torch
-import tyro
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.fx import GraphModule
@@ -23,12 +21,11 @@ from torch.fx import GraphModule
 from unida import __version__
 from unida.data.augmentations import EVAL_VIEW, make_view
 from unida.decision.calibration import LEAST
-from unida.decision.rejection import Rule, describe_rule, describe_rules
+from unida.decision.rejection import Rule
 from unida.errors import UserError
-from unida.model import Model, load
-from unida.training.run_folder import RunFolder, write_file
+from unida.model import Model
+from unida.training.run_folder import write_file
 from unida.types import UNKNOWN
-from unida.utils.console import say
 
 Format = Literal["onnx", "torch"]
 
@@ -39,26 +36,6 @@ ABOUT = "unida.json"
 
 ONNX_LIMIT = 2**31 - 2**24
 """Bytes of weights one ONNX file can hold, with room for the graph."""
-
-
-@dataclass(frozen=True)
-class Export:
-    """Writes a trained model as one file that runs without unida.
-
-    Pixels go in; labels, probabilities and unknown scores come out.
-
-    Example: unida export runs/first --format onnx --to model.onnx
-    """
-
-    run: Annotated[Path, tyro.conf.Positional]
-    """Folder of a finished run, or a model.safetensors."""
-    format: Format = "onnx"
-    """onnx for onnxruntime and its relatives, torch for plain PyTorch (torch.export)."""
-    to: Path | None = None
-    """File to write; by default model.onnx or model.pt2 beside the model."""
-    reject: Annotated[
-        str | None, tyro.conf.arg(help=f"Rule inside. {describe_rules()} By default the run's.")
-    ] = None
 
 
 class Deployed(nn.Module):
@@ -89,18 +66,6 @@ class Deployed(nn.Module):
         if self.temperature == 1:
             return probs
         return (probs.double().clamp_min(LEAST).log() / self.temperature).softmax(1).float()
-
-
-def run_export(export: Export) -> Path:
-    """Writes the file that a command asks for and says where it is."""
-    folder = RunFolder(export.run)
-    beside = folder.model if folder.path.is_dir() else folder.path
-    to = export.to or beside.with_suffix(SUFFIXES[export.format])
-    model = load(export.run, "cpu")
-    rule = export_model(model, to, export.format, export.reject)
-    name = describe_rule(export.reject or model.reject, rule)
-    say(f"{to} holds the model and the reject rule {name} ({rule.note}).")
-    return to
 
 
 def export_model(model: Model, to: Path, kind: Format = "onnx", reject: str | None = None) -> Rule:

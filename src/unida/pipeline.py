@@ -1,5 +1,6 @@
 """The main job: two sets of images in, a trained model and a verdict on every target image out."""
 
+import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from unida.conclusion import conclude, say_concerns
+from unida.conclusion import conclude, log_warnings
 from unida.config import RunConfig
 from unida.data.domain import Domain, load_domains
 from unida.data.duplicates import duplicate_share
@@ -26,13 +27,15 @@ from unida.models.backbones import build_backbone
 from unida.models.backbones.base import Backbone
 from unida.models.weights import FROM_SCRATCH
 from unida.report.build import report_if_possible
-from unida.training.loop import Batches, CheckpointCallback, resolve_run, train
+from unida.training.loop import Batches, CheckpointCallback, Report, resolve_run, train
 from unida.training.run_folder import RunFolder
 from unida.types import Sizes
 from unida.utils import distributed
-from unida.utils.console import display, say
 from unida.utils.devices import pick_device
+from unida.utils.progress import NO_PROGRESS, Progress, Update
 from unida.utils.rng import derive_seed
+
+logger = logging.getLogger("unida")
 
 
 def adapt(
@@ -64,13 +67,16 @@ def adapt(
 
 
 def run_adaptation(
-    config: RunConfig, resume: bool = False, watch: CheckpointCallback | None = None
+    config: RunConfig,
+    resume: bool = False,
+    watch: CheckpointCallback | None = None,
+    progress: Progress = NO_PROGRESS,
 ) -> Model:
     """The same for a complete configuration; `watch` sees the method at every checkpoint."""
     config = checked(config)
     run = RunFolder(config.output.out)
     if resume and run.done.exists():
-        say(f"{run.path} is finished already.")
+        logger.info("%s is finished already.", run.path)
         return load(run.path, config.compute.device)
     device = pick_device(config.compute.device)
     distributed.setup(device)
@@ -81,9 +87,11 @@ def run_adaptation(
         "target": read_unlabelled(config.data.target),
     }
     backbone = make_backbone(config)  # before the images: a missing file is found at once
-    with display() as progress, distributed.main_process_first():
-        domains = load_domains(config, device, samples, progress.decoding)
-    model = adapt_domains(config, domains["source"], domains["target"], backbone, watch)
+    with distributed.main_process_first():
+        domains = load_domains(
+            config, device, samples, lambda name: progress.task(f"reading {name}")
+        )
+    model = adapt_domains(config, domains["source"], domains["target"], backbone, watch, progress)
     if config.output.report:
         report_if_possible(run)
     return model
@@ -95,6 +103,7 @@ def adapt_domains(
     target: Domain,
     backbone: Backbone,
     watch: CheckpointCallback | None = None,
+    progress: Progress = NO_PROGRESS,
 ) -> Model:
     """The same for domains that are loaded, from files or from memory.
 
@@ -104,6 +113,7 @@ def adapt_domains(
         target: its labels, if any, are not looked at.
         backbone: with the weights to start from; one of `given_features` goes with embeddings.
         watch: sees the method at every checkpoint.
+        progress: shows what goes on.
     """
     run, device = RunFolder(config.output.out), source.device
     watchable = watch is None or config.decision.ensemble == 1
@@ -113,37 +123,48 @@ def adapt_domains(
     kept, held = hold_out(source.samples, config.data.holdout, config.optim.seed)
     members = _build_members(config, backbone, source.part(kept), target)
     method = members[0]
-    with display() as progress:
-        if config.model.frozen and not backbone.is_precomputed:
-            with distributed.main_process_first():
-                said = progress.embedding
-                source = embed(source, backbone, method.source_views, config, said("source"))
-                target = embed(target, backbone, method.target_views, config, said("target"))
-        learned, held_out = source.part(kept), source.part(held)
-        numbers = range(config.decision.ensemble)
-        batches = [Batches(learned, target, _of_member(config, number)) for number in numbers]
-        run.begin(config, resolve_run(config, method, device))
-        run.write_skipped(skipped)
-        continued = Path(config.data.source) == run.source  # target images were added to the source
-        concerns = _look_at_data(source.samples, target.samples, continued)
-        if not run.state.exists():  # a run that is resumed was warned of when it began
-            say_concerns(concerns)
-            if (
-                device.type == "cpu"
-                and not config.model.frozen
-                and config.model.backbone != "small_cnn"
-            ):
-                say("Warning: on a CPU a whole network takes seconds a step; --frozen is faster.")
-        for number, one in enumerate(members):
-            own, place = batches[number], run.member(number)
-            place.path.mkdir(exist_ok=True)
-            which = f" {number + 1}/{len(members)}" if len(members) > 1 else ""
-            report = progress.training(config.method + which, config.optim.steps)
-            train(one, own, own.config, device, place, report, watch)
+    if config.model.frozen and not backbone.is_precomputed:
+        with distributed.main_process_first():
+            logger.info("Embedding %d images.", len(source) + len(target))
+            shown = progress.task("embedding source")
+            source = embed(source, backbone, method.source_views, config, shown)
+            shown = progress.task("embedding target")
+            target = embed(target, backbone, method.target_views, config, shown)
+    learned, held_out = source.part(kept), source.part(held)
+    numbers = range(config.decision.ensemble)
+    batches = [Batches(learned, target, _of_member(config, number)) for number in numbers]
+    run.begin(config, resolve_run(config, method, device))
+    run.write_skipped(skipped)
+    continued = Path(config.data.source) == run.source  # target images were added to the source
+    concerns = _look_at_data(source.samples, target.samples, continued)
+    if not run.state.exists():  # a run that is resumed was warned of when it began
+        log_warnings(concerns)
+        if (
+            device.type == "cpu"
+            and not config.model.frozen
+            and config.model.backbone != "small_cnn"
+        ):
+            logger.warning("On a CPU a whole network takes seconds a step; --frozen is faster.")
+    for number, one in enumerate(members):
+        own, place = batches[number], run.member(number)
+        place.path.mkdir(exist_ok=True)
+        which = f" {number + 1}/{len(members)}" if len(members) > 1 else ""
+        report = _report_to(progress.task(config.method + which), config.optim.steps)
+        train(one, own, own.config, device, place, report, watch)
     if skipped:
-        say(f"{len(skipped)} files were left out; {run.skipped} says why.")
+        logger.info("%d files were left out; %s says why.", len(skipped), run.skipped)
     method = make_ensemble(members, backbone).to(device)
     return conclude(method, learned, held_out, target, config, concerns)
+
+
+def _report_to(update: Update, steps: int) -> Report:
+    """Report the steps, with loss and speed at log points."""
+
+    def report(done: int, line: dict[str, Any] | None) -> None:
+        note = f"loss {line['loss']:.3f}  {line['steps_per_second']:.1f} steps/s" if line else ""
+        update(done, steps, note)
+
+    return report
 
 
 def checked(config: RunConfig) -> RunConfig:
@@ -219,7 +240,7 @@ def _check_classes(source: Samples) -> None:
     if lost:
         raise UserError(f"No image of class {shorten(lost)} can be read: mend or remove the class.")
     if single:
-        say(f"Warning: one image only for class {shorten(single)}; more would help.")
+        logger.warning("One image only for class %s; more would help.", shorten(single))
 
 
 def _look_at_data(source: Samples, target: Samples, continued: bool) -> list[Diagnostic]:

@@ -17,9 +17,9 @@ from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.local_runner import _record_if_killed
 from unida.bench.results import Result, from_json, read_results, read_runs, to_json, write_results
-from unida.bench.run import Bench, planned, progress_table
 from unida.bench.scoring import commit_of_code
 from unida.bench.worker import Places, work
+from unida.cli.bench import Bench, progress_table
 from unida.cli.main import main
 from unida.errors import UserError
 from unida.model import load
@@ -45,7 +45,7 @@ def run_here(protocol: Path, out: Path, steps: int = 8, **options: Any) -> list[
     """Run jobs of `unida bench` in this process, which spares the start of another one."""
     given = Bench(str(protocol), out=out, option=(f"steps={steps}", "device=cpu"), **options)
     keep = given.keep_models
-    for job in planned(given):
+    for job in given.jobs():
         assert work(job, Places(str(out), str(protocol.parent / "data"), keep))
     return read_results(out)
 
@@ -154,16 +154,14 @@ def test_what_is_no_result_is_refused(finished: Path, tmp_path: Path) -> None:
 
 
 def test_the_progress_table_counts(protocol: Path, finished: Path) -> None:
-    jobs = planned(
-        Bench(
-            str(protocol),
-            out=finished,
-            methods="source_only,san",
-            seeds=3,
-            option=("steps=8", "device=cpu"),
-            oracle=True,
-        )
-    )
+    jobs = Bench(
+        str(protocol),
+        out=finished,
+        methods="source_only,san",
+        seeds=3,
+        option=("steps=8", "device=cpu"),
+        oracle=True,
+    ).jobs()
     table = progress_table(jobs, ResultsFolder(finished), seconds_left=150)
     assert table.row_count == 2
     assert list(table.columns[1].cells) == ["2/3", "2/3"]
@@ -221,7 +219,7 @@ def test_a_run_alone_in_a_process_is_the_same_run(
 def test_near_the_end_every_process_has_some_of_the_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = planned(Bench("digits", tmp_path, methods="source_only", seeds=6))
+    jobs = Bench("digits", tmp_path, methods="source_only", seeds=6).jobs()
     lengths: list[int] = []
     ended: list[Job] = []
 
@@ -245,7 +243,7 @@ def test_near_the_end_every_process_has_some_of_the_runs(
 
 
 def test_of_a_row_that_was_killed_one_run_failed(tmp_path: Path) -> None:
-    jobs = planned(Bench("digits", tmp_path, methods="source_only", seeds=2))
+    jobs = Bench("digits", tmp_path, methods="source_only", seeds=2).jobs()
     folder = ResultsFolder(tmp_path)
     folder.make()
     _record_if_killed(folder, jobs, 137)
@@ -255,8 +253,8 @@ def test_of_a_row_that_was_killed_one_run_failed(tmp_path: Path) -> None:
 
 
 def test_a_later_seed_alone_is_the_same_run(tmp_path: Path) -> None:
-    three = planned(Bench("digits", tmp_path, methods="source_only", seeds=3))
-    third = planned(Bench("digits", tmp_path, methods="source_only", seeds=1, first_seed=2))
+    three = Bench("digits", tmp_path, methods="source_only", seeds=3).jobs()
+    third = Bench("digits", tmp_path, methods="source_only", seeds=1, first_seed=2).jobs()
     assert third == [job for job in three if job.seed == 2] != []
 
 

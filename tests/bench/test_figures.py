@@ -24,10 +24,11 @@ from unida.bench.figures import (
     theme,
     tsne,
 )
-from unida.bench.figures.run import FIGURES, Figure, run_figure, save, to_csv
+from unida.bench.figures.run import FIGURES, save, to_csv
 from unida.bench.figures.run_selection import Choice
 from unida.bench.figures.sheet import FigureData
 from unida.bench.results import Result, RuleResult, Run, read_runs, to_json, write_results
+from unida.cli.figure import Figure
 from unida.errors import UserError
 from unida.types import UNKNOWN
 
@@ -138,7 +139,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_run(root, make_result(entry, h + seed / 10, seed=seed))
     for change in ({"noise": 0.5}, {"unknowns": 2}):
         write_run(root, make_result("san", 0.5, **change))
-    run_figure(Figure(root))
+    Figure(root).execute()
     return root
 
 
@@ -157,7 +158,7 @@ def test_every_figure_is_a_picture_a_drawing_and_a_table(bench: Path) -> None:
 
 def test_the_same_results_give_the_same_bytes(bench: Path, tmp_path: Path) -> None:
     kinds = ("noise", "tsne", "scores")  # lines, a seeded embedding, histograms
-    run_figure(Figure(bench, kinds, tmp_path))
+    Figure(bench, kinds, tmp_path).execute()
     made = sorted(path.name for path in tmp_path.iterdir())
     assert len(made) == 3 * len(kinds)
     for name in made:
@@ -289,7 +290,7 @@ def test_other_steps_are_another_figure(tmp_path: Path) -> None:
     ]
     file = tmp_path / "results.jsonl"
     file.write_text("".join(to_json(result) + "\n" for result in results))
-    run_figure(Figure(file, kinds=("noise",)))
+    Figure(file, kinds=("noise",)).execute()
     names = {path.stem for path in (tmp_path / "figures").iterdir()}
     assert names == {"noise-office-unda-steps_100", "noise-office-unda-steps_200"}
 
@@ -362,7 +363,7 @@ def test_names_of_any_kind_neither_break_the_text_nor_the_layout(tmp_path: Path)
                 entry, noise=noise, task=task, classes=HOSTILE, data="../$d_<&>\n" + "d" * 200
             )
             write_run(tmp_path, result, per_class=2, terms="ce $loss_1$")
-    run_figure(Figure(tmp_path))
+    Figure(tmp_path).execute()
     made = sorted((tmp_path / "figures").glob("*"))
     assert {path.suffix for path in made} == {".png", ".svg", ".csv"}
     assert len(made) == 3 * (len(FIGURES) - 1)  # there is one number of unknown classes
@@ -405,7 +406,7 @@ def test_many_classes_have_numbers_for_names() -> None:
 def test_a_single_seed_has_no_spread(tmp_path: Path) -> None:
     for noise in (0.0, 0.2):
         write_run(tmp_path, make_result(noise=noise))
-    run_figure(Figure(tmp_path, kinds=("noise,curves",)))
+    Figure(tmp_path, kinds=("noise,curves",)).execute()
     for kind, column in (("noise", "std_percent"), ("curves", "std")):
         rows = read_csv(tmp_path / "figures" / f"{kind}-office-unda.csv")
         assert {row[column] for row in rows} == {""}
@@ -413,13 +414,14 @@ def test_a_single_seed_has_no_spread(tmp_path: Path) -> None:
 
 
 def test_a_list_of_results_gives_what_needs_no_folder(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "unida")
     file = tmp_path / "results.jsonl"
     lines = [to_json(make_result(entry)) + "\n" for entry in ("san", "san-no-scl")]
     file.write_text("".join(lines))
-    run_figure(Figure(file))
-    said = capsys.readouterr().err.splitlines()
+    Figure(file).execute()
+    said = caplog.messages
     assert next(line for line in said if line.startswith("wrote")).endswith(".svg and .csv")
     for kind, reason in (
         ("tsne", "No run has scores.npz"),
@@ -430,7 +432,7 @@ def test_a_list_of_results_gives_what_needs_no_folder(
         assert [line for line in said if line.startswith(f"left out: {kind}-") and reason in line]
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".svg", ".csv"}
     with pytest.raises(UserError, match=r"nothing to draw tsne from\."):
-        run_figure(Figure(file, kinds=("tsne",)))
+        Figure(file, kinds=("tsne",)).execute()
 
 
 def test_damaged_files_are_answered_in_a_sentence(tmp_path: Path) -> None:
@@ -466,14 +468,14 @@ def test_a_wrong_choice_is_answered_with_what_there_is(
     bench: Path, change: dict[str, Any], sentence: str
 ) -> None:
     with pytest.raises(UserError, match=sentence):
-        run_figure(Figure(bench, **change))
+        Figure(bench, **change).execute()
 
 
 def test_task_entries_and_seed_choose(bench: Path, tmp_path: Path) -> None:
     given = Figure(
         bench, ("scores",), tmp_path, task="amazon->dslr", entries=("ovanet,san",), seed=1
     )
-    run_figure(given)
+    given.execute()
     rows = read_csv(tmp_path / "scores-office-unda.csv")
     assert list(dict.fromkeys(row["entry"] for row in rows)) == ["san", "ovanet"]
     assert "seed 1" in texts(tmp_path / "scores-office-unda.svg")
@@ -493,7 +495,7 @@ def test_without_matplotlib_there_is_a_sentence(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(UserError, match=r"pip install 'unida\[plots\]'"):
-        run_figure(Figure(bench))
+        Figure(bench).execute()
 
 
 def test_drawing_leaves_the_users_style_alone(tmp_path: Path) -> None:

@@ -14,15 +14,14 @@ from unida.bench.results import Result, RuleResult, from_json, to_json
 from unida.bench.tables.render import Table
 from unida.bench.tables.run import (
     PaperStyle,
-    TableCommand,
     full_table,
     paper_table,
     paper_tables,
-    run_table,
     to_csv,
     to_latex,
     to_markdown,
 )
+from unida.cli.table import TableCommand
 from unida.errors import UserError
 
 OFFICE = [("amazon", "dslr"), ("amazon", "webcam"), ("dslr", "amazon"), ("dslr", "webcam"),
@@ -489,7 +488,7 @@ def write(folder: Path, results: list[Result]) -> Path:
 def test_the_command_writes_all_formats(tmp_path: Path) -> None:
     write(tmp_path, office())
     out = tmp_path / "new" / "tables"
-    run_table(TableCommand(tmp_path, out=out, format="all"))
+    TableCommand(tmp_path, out=out, format="all").execute()
     assert sorted(p.name for p in out.iterdir()) == ["tables.csv", "tables.md", "tables.tex"]
     assert (out / "tables.md").read_text() == to_markdown(paper_table(office()))
 
@@ -499,17 +498,17 @@ def test_the_command_prints_markdown_and_reads_notes(
 ) -> None:
     write(tmp_path, [digits(h=0.05)])
     (tmp_path / "notes.toml").write_text('[notes]\nsan = "too few steps"\n')
-    run_table(TableCommand(tmp_path / "results.jsonl", full=True))
+    TableCommand(tmp_path / "results.jsonl", full=True).execute()
     printed = capsys.readouterr().out
     assert printed.startswith("## digits, UNDA")
     assert "under its own rule): too few steps" in printed
     (tmp_path / "notes.toml").write_text("san = 1")
     with pytest.raises(UserError, match=r"notes, searched"):
-        run_table(TableCommand(tmp_path, full=True))
+        TableCommand(tmp_path, full=True).execute()
     for bad in ("notes = 1", "searched = [1]", 'searched = ["Art"]', "["):
         (tmp_path / "notes.toml").write_text(bad)
         with pytest.raises(UserError, match=r"notes.toml cannot be used"):
-            run_table(TableCommand(tmp_path, full=True))
+            TableCommand(tmp_path, full=True).execute()
 
 
 def test_tasks_that_settings_were_chosen_on_are_marked_and_left_out_of_an_average(
@@ -520,7 +519,7 @@ def test_tasks_that_settings_were_chosen_on_are_marked_and_left_out_of_an_averag
     write(tmp_path, runs)
     source, target = tasks[0]
     (tmp_path / "notes.toml").write_text(f'searched = [["{source}", "{target}"]]')
-    run_table(TableCommand(tmp_path))
+    TableCommand(tmp_path).execute()
     printed = capsys.readouterr().out
     header, _, row = [line.split("|") for line in printed.splitlines() if line[:1] == "|"][:3]
     names = [cell.strip() for cell in header]
@@ -534,9 +533,9 @@ def test_tasks_that_settings_were_chosen_on_are_marked_and_left_out_of_an_averag
     mean = sum(held_out) / len(held_out)
     assert float(cells["Avg held out"].split(" ")[0]) == pytest.approx(mean, abs=0.06)
     assert "‡ Settings were chosen with this task's target labels" in printed
-    run_table(TableCommand(tmp_path, format="csv"))
+    TableCommand(tmp_path, format="csv").execute()
     assert '"Avg held out"' in capsys.readouterr().out
-    run_table(TableCommand(tmp_path, full=True))
+    TableCommand(tmp_path, full=True).execute()
     rows = [line for line in capsys.readouterr().out.splitlines() if line[:1] == "|"][2:]
     assert {"‡" in row for row in rows} == {True, False}
 
@@ -548,7 +547,7 @@ def test_where_settings_were_chosen_on_every_task_nothing_is_held_out(
     write(tmp_path, runs)
     tasks = sorted({(r.source, r.target) for r in runs})
     (tmp_path / "notes.toml").write_text(f"searched = {[list(task) for task in tasks]}")
-    run_table(TableCommand(tmp_path))
+    TableCommand(tmp_path).execute()
     header, _, row = (line.split("|") for line in capsys.readouterr().out.splitlines()[2:5])
     cells = dict(zip((name.strip() for name in header), row, strict=True))
     assert cells["Avg held out"].strip() == "–"
@@ -556,4 +555,4 @@ def test_where_settings_were_chosen_on_every_task_nothing_is_held_out(
 
 def test_all_formats_want_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="with --out FOLDER"):
-        run_table(TableCommand(write(tmp_path, office()), format="all"))
+        TableCommand(write(tmp_path, office()), format="all").execute()

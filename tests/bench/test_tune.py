@@ -13,12 +13,14 @@ import pytest
 from tests.images import read_csv, write_classes
 from tests.processes import Child, started, wait_for
 from tests.tasks import Task
-from unida.bench.tune.plan import StudyOptions, make_plan
+from unida.bench.tune.options import StudyOptions
+from unida.bench.tune.plan import make_plan
 from unida.bench.tune.run import run_tune
 from unida.bench.tune.space import Choices, Range, parse_space, with_values
 from unida.bench.tune.study import Study
-from unida.cli.main import Adapt, Tune
-from unida.cli.parser import parse_run
+from unida.cli.adapt import Adapt
+from unida.cli.terminal import logging_to_terminal
+from unida.cli.tune import Tune
 from unida.config import RunConfig, to_arguments
 from unida.errors import UserError
 from unida.evaluation.selection import CRITERIA
@@ -40,6 +42,13 @@ def tuned(task: Task, out: Path, **options: Any) -> Given:
     study = {name: value for name, value in values.items() if name in names}
     run = {name: value for name, value in values.items() if name not in names}
     return task.config(out, **run), StudyOptions(**study)
+
+
+def run_command(given: Given) -> None:
+    """Run the study as the command does, so that what it prints can be read."""
+    config, study = given
+    with logging_to_terminal():
+        dataclasses.replace(Tune.of(config), study=study).execute()
 
 
 def elsewhere(given: Given) -> AbstractContextManager[Child]:
@@ -87,7 +96,7 @@ class TestGrid:
         best = json.loads((grid / "best.json").read_text())
         words = best["command"].split()
         assert words[:2] == ["unida", "adapt"]
-        chosen = parse_run(Adapt, "adapt", words[2:]).config()
+        chosen = Adapt.parse("adapt", words[2:]).config()
         stored = load_config(grid / best["run"] / "config.json")
         assert chosen.settings == stored.settings
         assert chosen.data.source == str(digits.source)
@@ -97,7 +106,7 @@ class TestGrid:
         self, grid: Path, digits: Task, capfd: Capture
     ) -> None:
         before = {p: p.stat().st_mtime_ns for p in (grid / "trials").rglob("*")}
-        run_tune(*tuned(digits, grid))
+        run_command(tuned(digits, grid))
         captured = capfd.readouterr()
         assert "san, label-free: entropy" in captured.out
         assert "unida adapt" in captured.err
@@ -168,7 +177,7 @@ def test_who_comes_late_and_finds_nothing_to_do_is_told_so(
     plan = make_plan(*given)
     elsewhere = Study(storage, plan.name, plan.definition, plan.space, "grid", 0)
     next(elsewhere.take(1, tmp_path))
-    run_tune(*given)
+    run_command(given)
     assert "1 of the trials are with other processes" in capfd.readouterr().err
     assert not (tmp_path / "out/best.json").exists()
 
@@ -242,7 +251,7 @@ class TestCriteria:
 
     def test_the_oracle_says_so_everywhere(self, digits: Task, out: Path, capfd: Capture) -> None:
         oracle = {"criterion": None, "oracle": True, "labels": digits.target}
-        run_tune(*tuned(digits, out, space=("lam=1",), **oracle))
+        run_command(tuned(digits, out, space=("lam=1",), **oracle))
         captured = capfd.readouterr()
         assert "san, oracle" in captured.out
         assert "oracle (H by target labels" in captured.err
@@ -284,7 +293,7 @@ class TestFailure:
     def test_a_failed_trial_is_noted_and_the_study_goes_on(
         self, digits: Task, out: Path, capfd: Capture
     ) -> None:
-        run_tune(*tuned(digits, out, steps=5, space=("lr=1e30,0.01",)))
+        run_command(tuned(digits, out, steps=5, space=("lr=1e30,0.01",)))
         rows = {row["lr"]: row for row in read_csv(out / "trials.csv")}
         assert rows["1e30"]["state"] == "failed"
         assert "diverged" in rows["1e30"]["reason"]
@@ -395,9 +404,8 @@ def test_tpe_searches_ranges(digits: Task, out: Path) -> None:
 
 def test_the_command_line_is_understood(tmp_path: Path) -> None:
     args = "--source a --target b --out c --space lam=1,2 lr=0.1..1:log --steps 9 --oracle"
-    given = parse_run(
-        Tune, "tune", [*args.split(), *["--labels", "d", "--set", "beta=1", "--no-flip"]]
-    )
+    args += " --labels d --set beta=1 --no-flip"
+    given = Tune.parse("tune", args.split())
     assert given.study.space == ("lam=1,2", "lr=0.1..1:log")
     assert given.settings == ("beta=1",)
     assert (given.optim.steps, given.data.flip) == (9, False)

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tyro
 
 from tests.images import file_size_limit, read_csv, write_classes, write_image
+from unida.cli.data import DataCheck
 from unida.cli.demo import DIRECTIONS, SETUP
 from unida.config import RunConfig
 from unida.data.samples import read_labelled
 from unida.errors import UserError
-from unida.protocols.check import DataCheck, check, run_data_check
+from unida.protocols.check import check
 from unida.protocols.names import Spellings, key_of
 from unida.protocols.schema import Images
 from unida.protocols.sets import set_names
@@ -245,7 +245,7 @@ class TestOwnFile:
         ("change", "sentence"),
         [
             (("shared", "shred"), "a key of .*own.toml is 'shred'; allowed: name, title, domains"),
-            (("steps", "stepps"), ".run. of .*own.toml: option 'stepps' .* did you mean 'steps'"),
+            (("steps", "stepps"), ".run. of .*own.toml: .*'stepps'.*'steps'"),
             (("steps = 20", "steps = 'x'"), "steps is 'x'; allowed: a value of type int"),
             (("steps = 20", "out = 'x'"), "an option in .run. of .* is 'out'; allowed: what no"),
             (('"rest"', '"others"'), "target_private of .* is 'others'; allowed: a list, a number"),
@@ -548,7 +548,7 @@ class TestCheck:
     def test_the_command_prints_a_table(
         self, office: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        run_data_check(DataCheck("office-31", office, "unda"))
+        DataCheck("office-31", office, "unda").execute()
         text = capsys.readouterr().out
         assert "Office-31, unda" in text
         for number in ("2,817 ✓", "1,808 ✓", "1,967 ✓", "1,009 ✓"):
@@ -574,7 +574,7 @@ class TestCheck:
         assert [d.place for d in report.domains] == [None, "dslr", "webcam"]
         assert (report.domains[2].classes["bike"].found, report.domains[0].images) == (20, 0)
         with pytest.raises(UserError, match=r"Office-31 below .* has 3 problems, listed above"):
-            run_data_check(DataCheck("office-31", root))
+            DataCheck("office-31", root).execute()
         out = capsys.readouterr().out
         assert "480 of 498" in out
         assert all(sentence in out for sentence in report.problems)
@@ -649,12 +649,12 @@ class TestCheck:
         for name in ("[red]x", "esc\x1b[31m", os.fsdecode(b"caf\xe9")):
             touch(root / "photos" / name / "1.png")
         own(tmp_path)
-        run_data_check(DataCheck(str(tmp_path / "own.toml"), root))
+        DataCheck(str(tmp_path / "own.toml"), root).execute()
         out = capsys.readouterr().out
-        assert "photos has folders that are no class: [red]x, caf?, esc?[31m." in out
+        assert "photos has folders that are no class: [red]x, caf\\udce9, esc\\x1b[31m." in out
 
     def test_the_command_line(self) -> None:
-        given = tyro.cli(DataCheck, args=["office-home", "--root", "x", "--setting", "oda"])
+        given = DataCheck.parse("data check", ["office-home", "--root", "x", "--setting", "oda"])
         assert given == DataCheck("office-home", Path("x"), "oda")
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tests.report.made_up import CLASSES, HOSTILE, THRESHOLD, make_run
-from unida.cli.main import Adapt
-from unida.cli.parser import parse_run
+from unida.cli.adapt import Adapt
 from unida.config import OPTION_NAMES
 from unida.errors import UserError
 from unida.methods.presets import configure, load_config
@@ -153,7 +152,7 @@ def test_the_command_makes_the_same_configuration(made_up: RunFolder) -> None:
     for config in (stored, odd):
         args = shlex.split(sentences.command(config))
         assert args[:2] == ["unida", "adapt"]
-        assert parse_run(Adapt, "adapt", args[2:]).config() == config
+        assert Adapt.parse("adapt", args[2:]).config() == config
 
 
 def test_numbers_have_their_nouns() -> None:

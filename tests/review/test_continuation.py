@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from unida.cli.main import Adapt
-from unida.cli.parser import parse_run
+from unida.cli.adapt import Adapt
 from unida.config import RunConfig
 from unida.discovery.categories import LabelledImage
 from unida.errors import UserError
@@ -50,10 +49,10 @@ class TestNextConfig:
 
     def test_settings_of_another_method_are_dropped(self, out: Path) -> None:
         inherited = self.inherited(out)
-        other = parse_run(Adapt, "adapt", ["--method", "ovanet"], inherited).config()
+        other = Adapt.parse_beside("adapt", ["--method", "ovanet"], inherited).config()
         assert other == inherited.replace(method="ovanet", settings=OVANetConfig())
         words = "--method ovanet --set lam=1"
-        own = parse_run(Adapt, "adapt", words.split(), inherited).config()
+        own = Adapt.parse_beside("adapt", words.split(), inherited).config()
         assert own.settings == OVANetConfig(lam=1.0)
 
 

@@ -113,7 +113,9 @@ def score_run(
         settings=dataclasses.asdict(model.method.config),
         rules=under_rules(found, ranking, model.rules, (task.known_classes, task.shared_classes)),
         ranking=defined(dataclasses.asdict(ranking)),
-        seconds=round(_seconds_of_training(config), 2),
+        seconds=round(
+            _seconds_of_training(RunFolder(config.output.out), config.decision.ensemble), 2
+        ),
         parameters=sum(p.numel() for p in model.method.parameters()),
         made_with=_made_with(model, config),
         oracle=oracle.best() if oracle else {},
@@ -224,10 +226,10 @@ def _options(config: RunConfig, method: Method) -> dict[str, Any]:
     }
 
 
-def _seconds_of_training(config: RunConfig) -> float:
+def _seconds_of_training(run: RunFolder, members: int) -> float:
     """Over all members, and all the stretches of a run that was stopped and resumed."""
-    run, total = RunFolder(config.output.out), 0.0
-    for number in range(config.decision.ensemble):
+    total = 0.0
+    for number in range(members):
         last = 0
         for line in map(json.loads, run.member(number).metrics.read_text().splitlines()):
             total += (line["step"] - last) / line["steps_per_second"]

@@ -1,49 +1,64 @@
-"""A command line as a frozen dataclass: its fields are the options, their docstrings the help."""
+"""A command as a frozen dataclass: its fields are the options, their docstrings the help."""
 
 import dataclasses
+import inspect
+import types
 import typing
 from collections.abc import Iterator
-from typing import Annotated, TypeVar
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, TypeVar
 
+import docstring_parser
 import tyro
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
+from tyro.constructors import StructTypeInfo as TypeInfo
 
-from unida.config import RENAMED, RunConfig, current_options
-from unida.errors import require
-from unida.methods.presets import RunOptions, configure, find_preset
+from unida.config import RENAMED, current_options
+from unida.errors import UserError, require
 
 T = TypeVar("T")
-R = TypeVar("R", bound=RunOptions)
+
+MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.DisallowNone)
+PLACEHOLDERS: dict[Any, str] = {Path: "PATH", str: "TEXT", int: "N", float: "X"}
+REGISTRY = ConstructorRegistry()
+
+
+class Command:
+    """Base of the commands: frozen dataclasses of their options."""
+
+    @classmethod
+    def parse(cls, name: str, args: list[str]) -> Self:
+        """Make the command from the words behind its name."""
+        return parse(cls, name, args)
+
+    def execute(self) -> None:
+        """Do what the command is for."""
+        raise NotImplementedError
+
+
+class _BadValueError(Exception):
+    """A `UserError` on its way through tyro, which would print it in its own way."""
 
 
 def parse(kind: type[T], command: str, args: list[str], default: T | None = None) -> T:
     """Parse the options of a command; a wrong one, and --help, end it with a message."""
-    return tyro.cli(
-        kind,
-        prog=f"unida {command}",
-        args=_joined(_current(args), set(_lists(kind))),
-        default=tyro.MISSING_NONPROP if default is None else default,
-        config=(tyro.conf.OmitArgPrefixes,),
-    )
+    try:
+        return tyro.cli(
+            kind,
+            prog=f"unida {command}",
+            description=inspect.getdoc(kind),
+            args=_joined(_current(args), set(_lists(kind))),
+            default=tyro.MISSING_NONPROP if default is None else default,
+            config=MARKERS,
+            registry=REGISTRY,
+        )
+    except _BadValueError as error:
+        raise UserError(str(error)) from None
 
 
-def parse_run(kind: type[R], command: str, args: list[str], base: RunConfig | None = None) -> R:
-    """Parse the options of a run; those left out are the base's, or those of the preset.
-
-    Args:
-        kind: dataclass of the command.
-        command: its name.
-        args: the words behind it.
-        base: a run to take options from.
-    """
-    if base is None:
-        preset = parse(kind, command, args).method
-        default = dataclasses.replace(kind.of(configure(preset)), method=preset, settings=())
-        return parse(kind, command, args, default)
-    default = kind.of(base)
-    given = parse(kind, command, args, default)
-    if find_preset(given.method).method != base.method and given.settings == default.settings:
-        given = dataclasses.replace(given, settings=())  # they are another method's
-    return given
+def summary(kind: type) -> str:
+    """Return the first line of a command's docstring."""
+    return (kind.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
 def _current(args: list[str]) -> list[str]:
@@ -65,10 +80,12 @@ def _current(args: list[str]) -> list[str]:
 
 
 def _lists(kind: type) -> Iterator[str]:
-    """Yield the options that take several values."""
+    """Yield the options that take several values, those of groups among them."""
     for name, hint in typing.get_type_hints(kind, include_extras=True).items():
         inner, *own = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
-        if typing.get_origin(inner) is tuple and tyro.conf.Positional not in own:
+        if dataclasses.is_dataclass(inner):
+            yield from _lists(typing.cast(type, inner))
+        elif typing.get_origin(inner) is tuple and tyro.conf.Positional not in own:
             names = [given for one in own if (given := getattr(one, "name", None))]
             yield f"--{names[0] if names else name.replace('_', '-')}"
 
@@ -87,3 +104,71 @@ def _joined(args: list[str], lists: set[str]) -> list[str]:
             place = rest if word.startswith("--") else place
             place.append(word)
     return [*rest, *(word for flag, some in values.items() for word in (flag, *some))]
+
+
+@REGISTRY.struct_rule
+def _options(info: TypeInfo) -> StructConstructorSpec | None:
+    """Read a dataclass as tyro does; only help texts and placeholders are our own."""
+    cls = info.type
+    if not dataclasses.is_dataclass(cls):
+        return None
+    hints = typing.get_type_hints(cls, include_extras=True)
+    docs = {
+        param.arg_name: " ".join((param.description or "").split())
+        for base in reversed(cls.__mro__[:-1])
+        for param in docstring_parser.parse_from_object(base).params
+    }
+
+    def instantiate(**values: Any) -> Any:
+        try:
+            return cls(**values)
+        except UserError as error:
+            raise _BadValueError(str(error)) from None
+
+    def default_of(field: "dataclasses.Field[Any]") -> Any:
+        if isinstance(info.default, cls):
+            return getattr(info.default, field.name)
+        if field.default_factory is not dataclasses.MISSING:
+            return field.default_factory()
+        return tyro.MISSING_NONPROP if field.default is dataclasses.MISSING else field.default
+
+    fields = [
+        StructFieldSpec(
+            name=field.name,
+            type=_shown(hints[field.name], field.name),
+            default=default_of(field),
+            helptext=docs.get(field.name),
+        )
+        for field in dataclasses.fields(cls)
+    ]
+    return StructConstructorSpec(instantiate=instantiate, fields=tuple(fields))
+
+
+def _shown(hint: Any, name: str) -> Any:
+    """Return the type of a field with how it is shown; what the field says itself comes first."""
+    kind, *own = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+    if dataclasses.is_dataclass(kind):
+        return hint
+    placeholder = _placeholder(kind)
+    if tyro.conf.Positional in own:
+        several = typing.get_origin(kind) is tuple
+        placeholder = f"{name.upper().removesuffix('S')} ..." if several else name.upper()
+    shown = tyro.conf.arg(metavar=placeholder, help_behavior_hint=_default_in_words)
+    return Annotated.__class_getitem__((kind, shown, *own))  # type: ignore[attr-defined]
+
+
+def _placeholder(kind: Any) -> str | None:
+    """Return what stands for a value: TEXT in `--method TEXT`; None leaves it to tyro."""
+    parts = [part for part in typing.get_args(kind) if part not in (type(None), Ellipsis)]
+    if typing.get_origin(kind) in (typing.Union, types.UnionType) and len(parts) == 1:
+        return _placeholder(parts[0])
+    if typing.get_origin(kind) is tuple:
+        return f"{_placeholder(parts[0])} ..."
+    if typing.get_origin(kind) is Literal and any("," in part for part in parts):
+        return "|".join(parts)
+    return PLACEHOLDERS.get(kind)
+
+
+def _default_in_words(default: str) -> str:
+    """Return nothing for a default that says nothing."""
+    return "" if default in ("None", "", "''", "False") else f"(default: {default})"

@@ -72,7 +72,7 @@ def check_ensemble(method: Method, backbone: Backbone, n: int, name: str) -> Non
     alone = not method.about.transductive and method.backbone is backbone
     require(
         n == 1 or alone,
-        "members",
+        "ensemble",
         n,
         f"1: {name} does not judge one image at a time by the backbone's features alone",
     )

@@ -1,61 +1,21 @@
-"""`unida discover`: novel categories among the images that a run called unknown."""
+"""Novel categories among the images that a run called unknown."""
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
-import tyro
 
 from unida.discovery.algorithms import ALGORITHMS, DEFAULT, resolve_algorithm
 from unida.discovery.categories import Categories
 from unida.discovery.clustering import find_categories, representatives, select_known
 from unida.discovery.clusters import normalize_rows
-from unida.discovery.names import is_text_image_model, read_vocabulary, suggest_names
+from unida.discovery.names import is_text_image_model, suggest_names
 from unida.errors import UserError
 from unida.evaluation.feature_store import read_feature_store
 from unida.methods.presets import load_config
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder
-from unida.utils.console import say
-
-
-@dataclass(frozen=True)
-class Discover:
-    """Group the images that a run called unknown into novel categories.
-
-    Example: unida discover runs/first
-    """
-
-    run: Annotated[Path, tyro.conf.Positional]
-    """Folder of a finished run."""
-    algorithm: Annotated[str, tyro.conf.arg(aliases=["--way"])] = DEFAULT
-    """class_size_prior, kmeans, hdbscan or semi_supervised (docs/discover.md)."""
-    seed: int = 0
-    """Seed of all random draws."""
-    vocabulary: Path | None = None
-    """File with a name on every line; a text-image model suggests one for each category."""
-    names_from: Path | None = None
-    """Folder of the text-image model, such as a downloaded CLIP; by default the run's own backbone,
-    if it is one. Nothing is downloaded."""
-    prompt: str = "a photo of a {}."
-    """Sentence for the text-image model; {} is replaced by the name."""
-
-
-def run_discover(given: Discover) -> None:
-    """Find, name and write the categories of a run."""
-    run, algorithm = RunFolder(given.run), resolve_algorithm(given.algorithm)
-    if given.names_from and not given.vocabulary:
-        raise UserError("--names-from needs --vocabulary, a file with a name on every line.")
-    vocabulary = read_vocabulary(given.vocabulary) if given.vocabulary else []
-    model = find_text_image_model(run, given.names_from) if vocabulary else None
-    categories = discover(run, algorithm, given.seed)
-    if model:
-        categories = name_categories(categories, model, vocabulary, given.prompt)
-    categories.save(run)
-    say(f"{categories}: {run.categories}")
 
 
 def discover(run: RunFolder | str | Path, algorithm: str = DEFAULT, seed: int = 0) -> Categories:

@@ -8,20 +8,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Self
-
-import tyro
+from typing import Any
 
 from unida.config import (
     FORMAT,
-    GROUP_OF,
     GROUPS,
-    ComputeConfig,
-    DataConfig,
-    DecisionConfig,
-    ModelConfig,
-    OptimConfig,
-    OutputConfig,
     Refine,
     RunConfig,
     current_options,
@@ -160,31 +151,3 @@ def _without_refinement(
     elif "anchors" in old:
         refine = "prototypes,knn" if old["anchors"] == "true" else "knn"
     return rest, refine
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """Options of a run as a command takes them, flat; `config` makes the configuration."""
-
-    method: str = "san"
-    """A method or a preset; `unida methods` lists them."""
-    settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE")] = ()
-    """Settings of the method, as in --set beta=0.5 lam=0.3."""
-    data: DataConfig = field(default_factory=DataConfig)
-    model: ModelConfig = field(default_factory=ModelConfig)
-    optim: OptimConfig = field(default_factory=OptimConfig)
-    compute: ComputeConfig = field(default_factory=ComputeConfig)
-    decision: DecisionConfig = field(default_factory=DecisionConfig)
-    output: OutputConfig = field(default_factory=OutputConfig)
-
-    @classmethod
-    def of(cls, config: RunConfig) -> Self:
-        """Return the options that make a configuration."""
-        settings = config.flat()["settings"]
-        pairs = tuple(f"{name}={value}" for name, value in settings.items())
-        return cls(config.method, pairs, **{group: getattr(config, group) for group in GROUPS})
-
-    def config(self) -> RunConfig:
-        """Make the configuration."""
-        options = {name: getattr(getattr(self, group), name) for name, group in GROUP_OF.items()}
-        return configure(self.method, self.settings, **options)

@@ -2,33 +2,14 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
 
-import tyro
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from unida.errors import UserError, shorten
 from unida.protocols.schema import Images, Protocol, count_images
-from unida.protocols.tasks import load_protocol, split_of
+from unida.protocols.tasks import split_of
 from unida.protocols.trees import DomainImages, find_images
-
-
-@dataclass(frozen=True)
-class DataCheck:
-    """Checks the folders and image counts of a benchmark, and says what is missing.
-
-    Example: unida data check office-home --root data/office-home --setting unda
-    """
-
-    name: Annotated[str, tyro.conf.Positional]
-    """digits, domainnet, office-31, office-caltech10, office-home, visda, or the path of a .toml
-    file."""
-    root: Path
-    """Folder of the data set, with its domains as folders."""
-    setting: str | None = None
-    """Look only at the classes this setting needs, such as unda or oda; by default at all."""
 
 
 @dataclass(frozen=True)
@@ -90,19 +71,6 @@ class CheckReport:
         for report in self.domains:
             table.add_row(*map(_printable, _cells(report, by_setting)))
         return table
-
-
-def run_data_check(given: DataCheck) -> None:
-    """Prints what was found; something missing is an error."""
-    report = check(load_protocol(given.name), given.root, given.setting)
-    console = Console()
-    console.print(report.table())
-    for sentence in (*report.notes, *report.problems):
-        console.print(_printable(sentence), soft_wrap=True)
-    if report.problems:
-        n = len(report.problems)
-        counted = "one problem" if n == 1 else f"{n} problems"
-        raise UserError(f"{report.title} below {given.root} has {counted}, listed above.")
 
 
 def check(protocol: Protocol, root: str | Path, setting: str | None = None) -> CheckReport:

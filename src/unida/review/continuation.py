@@ -22,9 +22,9 @@ from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import UNKNOWN
 from unida.utils import distributed
-from unida.utils.console import say
 from unida.utils.csv_files import to_bytes, to_csv
 from unida.utils.devices import pick_device
+from unida.utils.progress import NO_PROGRESS, Progress
 
 logger = logging.getLogger("unida")
 
@@ -86,7 +86,11 @@ def drop_foreign_weights(given: RunConfig, inherited: RunConfig) -> RunConfig:
 
 
 def run_continuation(
-    path: str | Path, config: RunConfig, min_confidence: float, trust: float = 2.0
+    path: str | Path,
+    config: RunConfig,
+    min_confidence: float,
+    trust: float = 2.0,
+    progress: Progress = NO_PROGRESS,
 ) -> Model:
     """Train with the corrections of the run at `path`.
 
@@ -95,6 +99,7 @@ def run_continuation(
         config: of the new run; its source is what images are added to.
         min_confidence: images whose category is less sure are left out.
         trust: target images predicted to be of a known class with this confidence are added too.
+        progress: shows the run.
     """
     require(bool(config.output.out), "out", "", "a new folder: name it with --out")
     require(0 <= min_confidence <= 1, "min_confidence", min_confidence, "from 0 to 1")
@@ -110,9 +115,9 @@ def run_continuation(
     with distributed.main_process_first():
         if distributed.is_main_process():
             _write_source(new, run, config)
-    say(describe_additions(old, new))
+    logger.info("%s", describe_additions(old, new))
     try:
-        return run_adaptation(config.replace(source=str(run.source)))
+        return run_adaptation(config.replace(source=str(run.source)), progress=progress)
     finally:
         if distributed.is_main_process() and not run.config.exists():
             run.source.unlink(missing_ok=True)  # the run did not begin: free its folder

@@ -19,15 +19,12 @@ import sys
 import threading
 import webbrowser
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
-
-import tyro
 
 from unida.errors import UserError, require
 from unida.report.build import write_report
@@ -38,7 +35,6 @@ from unida.review.corrections import (
     read_review_target,
 )
 from unida.training.run_folder import RunFolder
-from unida.utils.console import say
 
 logger = logging.getLogger("unida")
 
@@ -56,34 +52,6 @@ POLICY = (
 )
 
 
-@dataclass(frozen=True)
-class Review:
-    """Open a run's report as a page to name categories and correct labels on.
-
-    Example: unida review runs/first
-    """
-
-    run: Annotated[Path, tyro.conf.Positional]
-    """Folder of a finished run."""
-    port: int = 0
-    """Port on this machine; 0 takes a free one."""
-    browser: bool = True
-    """Open the page in the browser."""
-
-
-def run_review(given: Review) -> None:
-    """Serve the page until Ctrl-C."""
-    corrections = serve(given.run, given.port, given.browser)
-    if corrections:
-        say(
-            f"Named categories: {len(corrections.names)}, corrected labels: "
-            f"{len(corrections.labels)}. Continue with `unida adapt --continue {given.run} "
-            "--out NEW`."
-        )
-    else:
-        say(f"Nothing is named or corrected: `unida review {given.run}` opens the page again.")
-
-
 def serve(path: str | Path, port: int = 0, browser: bool = True) -> Corrections:
     """Serve the review page of a finished run until Ctrl-C; return the corrections in force.
 
@@ -98,7 +66,7 @@ def serve(path: str | Path, port: int = 0, browser: bool = True) -> Corrections:
         logger.warning("The categories were found anew: earlier names are in the history only.")
     page = up_to_date_report(store.target.run)
     with open_server(store, page, port) as server:
-        say(f"Review at {server.address} (Ctrl-C ends it; every save is on disk at once)")
+        logger.info("Review at %s (Ctrl-C ends it; every save is on disk at once)", server.address)
         if browser and _has_display():
             # In a thread: some browsers return only when they are closed.
             threading.Thread(target=_open, args=(server.address,), daemon=True).start()
@@ -292,7 +260,7 @@ def up_to_date_report(run: RunFolder) -> Path:
     categories = run.categories.stat().st_mtime_ns if run.categories.exists() else 0
     if run.report.exists() and run.report.stat().st_mtime_ns >= categories:
         return run.report
-    say("Writing the report …")
+    logger.info("Writing the report …")
     return write_report(run)
 
 

@@ -1,4 +1,4 @@
-"""`unida figure`: the paper's figures from the results of a bench.
+"""The paper's figures from the results of a bench.
 
     noise      H and balanced H against wrong source labels
     unknowns   H and balanced H against the number of unknown classes
@@ -12,6 +12,7 @@ Each is written as PNG and SVG, with all that is drawn as CSV.
 
 import csv
 import io
+import logging
 import re
 import warnings
 from collections import defaultdict
@@ -19,9 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from unida.bench.figures import comparison, curves, histograms, theme, tsne
 from unida.bench.figures.run_selection import Choice
@@ -30,34 +29,12 @@ from unida.bench.results import Run, read_runs
 from unida.bench.tables.groups import traits
 from unida.errors import UserError, require, shorten
 from unida.training.run_folder import write_file, write_text
-from unida.utils.console import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 
-@dataclass(frozen=True)
-class Figure:
-    """Draws the paper's figures from results, each as PNG, SVG and CSV.
-
-    Example: unida figure results/office --kinds noise,tsne
-    """
-
-    results: Annotated[Path, tyro.conf.Positional]
-    """Folder of a bench, or a .jsonl of results; features and losses need the folder."""
-    kinds: tuple[str, ...] = ("all",)
-    """Which: noise, unknowns, ablation, tsne, curves, scores, or all that the results allow."""
-    out: Path | None = None
-    """Folder to write to; by default figures in the folder of the results."""
-    rule: Literal["own", "mixture"] = "own"
-    """Reject rule whose scores are shown."""
-    task: str | None = None
-    """Only this task, as in 'amazon -> dslr'; by default all, or the first where one is shown."""
-    entries: tuple[str, ...] = ()
-    """Only these methods and variants."""
-    seed: int | None = None
-    """Seed of the runs in tsne and scores; by default the first."""
-
+logger = logging.getLogger("unida")
 
 Draw = Callable[[FigureData[Any]], "Picture"]
 
@@ -80,14 +57,32 @@ FIGURES: dict[str, FigureKind] = {
 }
 
 
-def run_figure(given: Figure) -> None:
-    """Draw the requested figures that the results allow; report what was left out and why."""
-    kinds = _kinds(given.kinds)
+def draw_figures(
+    results: Path,
+    out: Path | None = None,
+    *,
+    kinds: Iterable[str] = ("all",),
+    rule: str = "own",
+    task: str | None = None,
+    entries: Iterable[str] = (),
+    seed: int | None = None,
+) -> None:
+    """Draw the requested figures that the results allow; log what was left out and why.
+
+    Args:
+        results: folder of a bench, or a `.jsonl` file of results.
+        out: folder to write to; by default `figures` in the folder of the results.
+        kinds: names of `FIGURES`, or `all`.
+        rule: reject rule whose scores are shown.
+        task: only this task; by default all.
+        entries: only these methods and variants; by default all.
+        seed: of the runs in tsne and scores; by default the first.
+    """
+    kinds, entries = _kinds(kinds), _list(entries)
     theme.need_matplotlib()
-    runs = _filtered(read_runs(given.results), given)
-    choice = Choice(given.rule, given.seed, bool(given.entries))
-    place = given.results if given.results.is_dir() else given.results.parent
-    out = given.out or place / "figures"
+    runs = _filtered(read_runs(results), task, entries)
+    choice = Choice(rule, seed, bool(entries))
+    out = out or (results if results.is_dir() else results.parent) / "figures"
     written = 0
     for group, alike in _groups(runs).items():
         for kind in kinds:
@@ -95,15 +90,15 @@ def run_figure(given: Figure) -> None:
             try:
                 data = FIGURES[kind].prepare(alike, choice)
             except UserError as error:
-                say(f"left out: {name}: {error}")
+                logger.info("left out: %s: %s", name, error)
                 continue
             for note in data.notes:
-                say(f"left out of {name}: {note}")
+                logger.info("left out of %s: %s", name, note)
             _write(data, FIGURES[kind].draw, out, name)
-            say(f"wrote {out / name}.png, .svg and .csv")
+            logger.info("wrote %s.png, .svg and .csv", out / name)
             written += 1
     if not written:
-        raise UserError(f"{given.results} has nothing to draw {shorten(kinds)} from.")
+        raise UserError(f"{results} has nothing to draw {shorten(kinds)} from.")
 
 
 def to_csv(data: FigureData[Any]) -> str:
@@ -154,14 +149,13 @@ def _kinds(given: Iterable[str]) -> list[str]:
     return [kind for kind in FIGURES if kind in kinds or "all" in kinds]
 
 
-def _filtered(runs: list[Run], given: Figure) -> list[Run]:
+def _filtered(runs: list[Run], task: str | None, entries: list[str]) -> list[Run]:
     """Return the runs of the task and of the entries that were named."""
-    if given.task is not None:
+    if task is not None:
         tasks = {_plain_task(run.result.task): run.result.task for run in runs}
-        wanted = _plain_task(given.task)
-        require(wanted in tasks, "task", given.task, shorten(sorted(tasks.values())))
+        wanted = _plain_task(task)
+        require(wanted in tasks, "task", task, shorten(sorted(tasks.values())))
         runs = [run for run in runs if _plain_task(run.result.task) == wanted]
-    entries = _list(given.entries)
     known = sorted({name for run in runs for name in (run.result.entry, run.result.row)})
     for entry in entries:
         require(entry in known, "entries", entry, shorten(known))

@@ -1,13 +1,9 @@
-"""`unida table`: the results of a benchmark as tables, in Markdown, LaTeX or CSV."""
+"""The results of a benchmark as tables, in Markdown, LaTeX or CSV."""
 
-import sys
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
-
-import tyro
 
 from unida.bench.results import Result, read_results
 from unida.bench.tables.ablation import ablation_table
@@ -16,55 +12,19 @@ from unida.bench.tables.groups import Pairs, group_results
 from unida.bench.tables.paper_style import PaperStyle, paper_table
 from unida.bench.tables.render import Table, to_csv, to_latex, to_markdown
 from unida.errors import UserError, require
-from unida.training.run_folder import write_text
-from unida.utils.console import say
 
 __all__ = [
     "FORMATS",
     "PaperStyle",
-    "TableCommand",
     "ablation_table",
     "full_table",
+    "make_tables",
     "paper_table",
     "paper_tables",
-    "run_table",
     "to_csv",
     "to_latex",
     "to_markdown",
 ]
-
-Metric = Literal[
-    "h", "known", "unknown", "balanced_h", "known_instance", "h_instance",
-    "os", "h3", "auroc", "oscr", "nmi", "closed",
-]  # fmt: skip
-
-
-@dataclass(frozen=True)
-class TableCommand:
-    """Makes tables of the results of a benchmark, laid out like the paper's.
-
-    Example: unida table results --out tables --format all
-    """
-
-    results: Annotated[Path, tyro.conf.Positional]
-    """Folder of `unida bench`, or a .jsonl file of results. A notes.toml beside them explains rows
-    of the full form by lines ENTRY = "text" under [notes], and names tasks whose target labels
-    chose settings by a line searched = [["Art", "Product"]]."""
-    out: Path | None = None
-    """Folder for tables.md, tables.tex and tables.csv; standard output if left out."""
-    format: Literal["md", "tex", "csv", "all"] = "md"
-    """Markdown, LaTeX (booktabs), CSV with a line for every number, or all three (with --out)."""
-    rule: Literal["own", "mixture", "both"] = "both"
-    """Reject rule."""
-    metric: Metric = "h"
-    """Score shown by the paper's layout. Published numbers are H and only shown beside H."""
-    published: bool = False
-    """Show the published number of every task too, and methods that were only published."""
-    oracle: bool = False
-    """Show H of the best step by target labels, for reference, if the bench recorded it."""
-    full: bool = False
-    """The long form: a row for every task, method and rule, with all scores, time and size."""
-
 
 FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
     "md": lambda tables: "\n".join(map(to_markdown, tables)),
@@ -73,41 +33,38 @@ FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
 }
 
 
-def run_table(given: TableCommand) -> None:
-    """Writes the tables to files or to standard output."""
-    require(given.format != "all" or given.out is not None, "format", "all", "with --out FOLDER")
-    results = read_results(given.results)
-    notes = read_notes(given.results)
-    if given.full:
-        tables = [
-            full_table(
-                group.results,
-                rule=given.rule,
-                oracle=given.oracle,
-                notes=notes.by_entry,
-                searched=notes.searched,
-            )
-            for group in group_results(results)
-        ]
-    else:
-        style = PaperStyle(given.metric, given.rule, given.oracle, given.published, notes.searched)
-        tables = paper_tables(results, style)
-    formats = list(FORMATS) if given.format == "all" else [given.format]
-    for name in formats:
-        _write(FORMATS[name](tables), given.out, f"tables.{name}")
+def make_tables(
+    place: Path,
+    *,
+    rule: str = "both",
+    metric: str = "h",
+    published: bool = False,
+    oracle: bool = False,
+    full: bool = False,
+) -> list[Table]:
+    """Make the tables of a benchmark.
 
-
-def _write(text: str, folder: Path | None, name: str) -> None:
-    if folder is None:
-        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
-        sys.stdout.flush()
-        return
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"{folder} cannot be made: {error.strerror}.") from None
-    write_text(folder / name, text)
-    say(f"wrote {folder / name}")
+    Args:
+        place: folder of results, or a `.jsonl` file of them; notes.toml beside it is read.
+        rule: reject rule: own, mixture or both.
+        metric: score shown by the paper's layout.
+        published: show published numbers of every task too.
+        oracle: show H of the best step by target labels.
+        full: the long form, with all scores, time and size.
+    """
+    results, notes = read_results(place), read_notes(place)
+    if not full:
+        return paper_tables(results, PaperStyle(metric, rule, oracle, published, notes.searched))
+    return [
+        full_table(
+            group.results,
+            rule=rule,
+            oracle=oracle,
+            notes=notes.by_entry,
+            searched=notes.searched,
+        )
+        for group in group_results(results)
+    ]
 
 
 def paper_tables(results: list[Result], style: PaperStyle | None = None) -> list[Table]:

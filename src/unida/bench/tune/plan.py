@@ -7,12 +7,11 @@ import typing
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import tyro
-
+from unida.bench.tune.options import Sampler, StudyOptions
 from unida.bench.tune.space import Space, parse_space
-from unida.bench.tune.study import Sampler, grid_size
+from unida.bench.tune.study import grid_size
 from unida.config import ENVIRONMENT, RunConfig
 from unida.errors import UserError, require
 from unida.evaluation.selection import CRITERIA, ORACLE
@@ -21,38 +20,6 @@ from unida.pipeline import checked
 LABEL_FREE = tuple(name for name in CRITERIA if name != ORACLE)
 TOLD_APART = ENVIRONMENT | {"method", "settings", "checkpoint_every"}
 """Fields of a run in which two machines of one study may differ, and those told apart from it."""
-
-
-@dataclass(frozen=True)
-class StudyOptions:
-    """The study: what is searched and how it is chosen; --out is its folder."""
-
-    space: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=SPEC")] = ()
-    """What is searched: settings of the method or options of a run, as in --space lam=0.1,0.3,1
-    beta=0.1..1 lr=1e-4..1e-1:log. By default, for san, a grid over lam, beta and alpha."""
-    trials: int | None = None
-    """Trials of the study, all machines together; by default the whole grid, or 20."""
-    sampler: Sampler = "grid"
-    """grid: every combination once; tpe: Optuna's model of what is good; random."""
-    criterion: str | None = None
-    """How settings are chosen: source_validation (the default), entropy, neighbourhood_density or
-    separation. All do without target labels."""
-    oracle: bool = False
-    """Choose by target labels instead. For reference only: everything written says 'oracle'."""
-    labels: Path | None = None
-    """With --oracle: the target in class folders, a list file or a CSV."""
-    storage: str | None = None
-    """Where the study is kept: a journal file, by default in --out, or the URL of a database such
-    as postgresql://…, so that machines without a common folder can share it."""
-    study: str | None = None
-    """Name of the study in the storage; by default made from what it is."""
-    retake: bool = False
-    """Also take over trials that other machines began and did not finish. Only if none of them
-    works on the study any more."""
-    share_hidden: float = 0.25
-    """source_validation: share of the source classes that play unknown."""
-    share_held_out: float = 0.2
-    """source_validation: share of the other classes' images that are held out."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""`unida tune`: settings are searched, and chosen without target labels unless 'oracle' is said.
+"""A study: settings are searched, and chosen without target labels unless 'oracle' is said.
 
     study.json      what the study is, written first
     journal.log     Optuna's record of the trials, unless --storage names another
@@ -12,17 +12,18 @@ With `--oracle` the names of all of these say so.
 """
 
 import json
+import logging
 import math
 import os
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.table import Table
 
-from unida.bench.tune.plan import Plan, StudyOptions, make_plan
+from unida.bench.tune.options import StudyOptions
+from unida.bench.tune.plan import Plan, make_plan
 from unida.bench.tune.space import with_values
 from unida.bench.tune.study import Row, Study, differences
 from unida.config import RunConfig, to_arguments
@@ -33,33 +34,51 @@ from unida.evaluation.selection import CRITERIA, SelectionData, hide_classes
 from unida.model import Model
 from unida.pipeline import run_adaptation
 from unida.training.run_folder import write_text
-from unida.utils.console import say
 from unida.utils.csv_files import to_csv
 from unida.utils.locks import held
+from unida.utils.progress import NO_PROGRESS, Progress
+
+logger = logging.getLogger("unida")
 
 
-def run_tune(base: RunConfig, options: StudyOptions) -> None:
-    """Run the trials that are left, and report which settings are best.
+@dataclass(frozen=True)
+class Found:
+    """What a study found so far.
+
+    Attributes:
+        plan: of the study.
+        rows: trials.
+        best: the best of them.
+        command: of `unida adapt` with its settings.
+    """
+
+    plan: Plan
+    rows: list[Row]
+    best: Row
+    command: str
+
+
+def run_tune(
+    base: RunConfig, options: StudyOptions, progress: Progress = NO_PROGRESS
+) -> Found | None:
+    """Run the trials that are left; return what was found, or None if no trial has finished.
 
     Args:
         base: the run whose settings and options are varied; its `out` is the study's folder.
         options: of the study.
+        progress: shows the runs.
     """
     plan = make_plan(base, options)
     config = _prepare(plan)
     study = Study(
         plan.storage, plan.name, plan.definition, plan.space, plan.sampler, plan.config.optim.seed
     )
-    try:
-        for number, values in study.take(plan.total, plan.out / "locks", plan.retake):
-            name = plan.run(number).name
-            say(f"Trial {name} ({number + 1} of {plan.total}): {_in_words(values)}")
-            _run_trial(study, plan, config, number, values)
-    except KeyboardInterrupt:
-        say("The same command goes on with the study.")
-        raise
+    for number, values in study.take(plan.total, plan.out / "locks", plan.retake):
+        name = plan.run(number).name
+        logger.info("Trial %s (%d of %d): %s", name, number + 1, plan.total, format_values(values))
+        _run_trial(study, plan, config, number, values, progress)
     with held(plan.lock, wait=True):
-        _conclude(study.rows(), plan)
+        return _conclude(study.rows(), plan)
 
 
 def _prepare(plan: Plan) -> RunConfig:
@@ -123,12 +142,17 @@ def _write_samples(file: Path, samples: Samples) -> None:
 
 
 def _run_trial(
-    study: Study, plan: Plan, config: RunConfig, number: int, values: dict[str, Any]
+    study: Study,
+    plan: Plan,
+    config: RunConfig,
+    number: int,
+    values: dict[str, Any],
+    progress: Progress,
 ) -> None:
-    """One run, gone on with if it was begun; what fails is noted, and the study goes on."""
+    """Run or resume a trial; a failure is recorded, and the study goes on."""
     config = config.replace(out=str(plan.run(number)))
     try:
-        model = run_adaptation(with_values(config, values), resume=True)
+        model = run_adaptation(with_values(config, values), resume=True, progress=progress)
         value = criterion_of(model, plan)
     except UserError as error:
         return _failed(study, number, str(error))
@@ -136,12 +160,12 @@ def _run_trial(
         return _failed(study, number, "The memory of the device is too small.")
     if math.isnan(value):
         return _failed(study, number, f"{plan.criterion} is undefined for what the model says.")
-    say(f"{plan.criterion} = {value:.4f}")
+    logger.info("%s = %.4f", plan.criterion, value)
     return study.finish(number, value)
 
 
 def _failed(study: Study, number: int, reason: str) -> None:
-    say(f"Trial {number:03} failed: {reason}")
+    logger.warning("Trial %03d failed: %s", number, reason)
     study.fail(number, reason)
 
 
@@ -158,18 +182,20 @@ def criterion_of(model: Model, plan: Plan) -> float:
     return criterion.value(SelectionData(found.scored, rule, found.labels))
 
 
-def _conclude(rows: list[Row], plan: Plan) -> None:
-    """Writes and shows what was found so far."""
+def _conclude(rows: list[Row], plan: Plan) -> Found | None:
+    """Write what was found so far."""
     write_text(plan.file("trials.csv"), _trials_csv(rows, plan))
     finished = [row for row in rows if row.value is not None]
     running = sum(row.state == "running" for row in rows)
     if running:
-        say(f"{running} of the trials are with other processes; if these are gone, add --retake.")
+        logger.info(
+            "%d of the trials are with other processes; if these are gone, add --retake.", running
+        )
     if not finished:
         failed = [row.reason for row in rows if row.state == "failed"]
         if failed and not running:
             raise UserError(f"No trial has finished: {failed[0]}")
-        return
+        return None
     best = max(finished, key=lambda row: (row.value, -row.number))
     whole = plan.config.replace(out=str(plan.file("best")))  # not a part of the source
     command = shlex.join(["unida", "adapt", *to_arguments(with_values(whole, best.values))])
@@ -188,13 +214,7 @@ def _conclude(rows: list[Row], plan: Plan) -> None:
         "command": command,
     }
     write_text(plan.file("best.json"), json.dumps(content, indent=2) + "\n")
-    _print_table(rows, plan, best)
-    if ties := sum(row.value == best.value for row in finished) - 1:
-        say(f"{ties} more of the trials reach the same value; the first was taken.")
-    say(f"{plan.how} ({CRITERIA[plan.criterion].about}):")
-    say(f"{_in_words(best.values)} is best. {plan.file('best.json')} has it, and")
-    say(f"  {command}")
-    say("runs it." if plan.by_validation else f"runs it; the same run is {plan.run(best.number)}.")
+    return Found(plan, rows, best, command)
 
 
 def _trials_csv(rows: list[Row], plan: Plan) -> str:
@@ -213,25 +233,10 @@ def _trials_csv(rows: list[Row], plan: Plan) -> str:
     return to_csv(header, table)
 
 
-def _print_table(rows: list[Row], plan: Plan, best: Row) -> None:
-    table = Table(title=f"{plan.config.method}, {plan.how}")
-    for name in ("trial", *plan.space, plan.criterion):
-        table.add_column(name, justify="right")
-    for row in sorted(rows, key=lambda row: (-_or_last(row.value), row.number)):
-        value = row.state if row.value is None else f"{row.value:.4f}"
-        fields = (_short(row.values.get(name, "")) for name in plan.space)
-        style = "bold" if row is best else None
-        table.add_row(plan.run(row.number).name, *fields, value, style=style)
-    Console().print(table)
-
-
-def _or_last(value: float | None) -> float:
-    return -math.inf if value is None else value
-
-
 def _short(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _in_words(values: dict[str, Any]) -> str:
+def format_values(values: dict[str, Any]) -> str:
+    """Return `name=value` texts, with numbers in few digits."""
     return " ".join(f"{name}={_short(value)}" for name, value in values.items())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal
 
+from unida.bench.tune.options import Sampler
 from unida.bench.tune.space import Choices, Range, Space
 from unida.errors import UserError, shorten
 from unida.utils.locks import held
@@ -21,8 +22,6 @@ from unida.utils.rng import derive_seed
 
 if TYPE_CHECKING:
     import optuna
-
-Sampler = Literal["grid", "tpe", "random"]
 
 
 @dataclass(frozen=True)

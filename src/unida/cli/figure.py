@@ -1,0 +1,46 @@
+"""`unida figure`: the results of a benchmark as figures."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from unida.cli.parser import Command
+
+
+@dataclass(frozen=True)
+class Figure(Command):
+    """Draw the paper's figures from results, each as PNG, SVG and CSV.
+
+    Example: unida figure results/office --kinds noise,tsne
+    """
+
+    results: Annotated[Path, tyro.conf.Positional]
+    """Folder of a bench, or a .jsonl of results; features and losses need the folder."""
+    kinds: tuple[str, ...] = ("all",)
+    """Which: noise, unknowns, ablation, tsne, curves, scores, or all that the results allow."""
+    out: Path | None = None
+    """Folder to write to; by default figures in the folder of the results."""
+    rule: Literal["own", "mixture"] = "own"
+    """Reject rule whose scores are shown."""
+    task: str | None = None
+    """Only this task, as in 'amazon -> dslr'; by default all, or the first where one is shown."""
+    entries: tuple[str, ...] = ()
+    """Only these methods and variants."""
+    seed: int | None = None
+    """Seed of the runs in tsne and scores; by default the first."""
+
+    def execute(self) -> None:
+        """Draw the figures."""
+        from unida.bench.figures.run import draw_figures
+
+        draw_figures(
+            self.results,
+            self.out,
+            kinds=self.kinds,
+            rule=self.rule,
+            task=self.task,
+            entries=self.entries,
+            seed=self.seed,
+        )

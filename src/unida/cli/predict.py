@@ -1,0 +1,71 @@
+"""`unida predict`: labels for new images."""
+
+import dataclasses
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from unida.cli.parser import Command
+from unida.cli.terminal import log_skipped, logger
+from unida.errors import UserError, shorten
+
+
+@dataclass(frozen=True)
+class Predict(Command):
+    """Label new images with a trained model.
+
+    Example: unida predict runs/first holiday.jpg more-photos/ --to labels.csv
+    """
+
+    run: Annotated[Path, tyro.conf.Positional]
+    """Folder of a finished run, or a model.safetensors."""
+    paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
+    """Images or folders of images."""
+    to: Path | None = None
+    """File to write; standard output if left out."""
+    format: Literal["csv", "jsonl"] = "csv"
+    """CSV with a header, or one JSON object a line."""
+    reject: str | None = None
+    """own, mixture, source[:SHARE] or threshold:VALUE; by default the run's rule. `unida methods`
+    describes them."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N or mps."""
+
+    def execute(self) -> None:
+        """Predict, and write the labels to a file or to standard output."""
+        from unida.data.samples import Skipped
+        from unida.decision.rejection import describe_rule
+        from unida.model import load
+        from unida.training.predictions import prediction_lines
+        from unida.training.run_folder import require_writable, write_lines
+        from unida.utils import distributed
+        from unida.utils.csv_files import to_bytes
+        from unida.utils.devices import pick_device
+
+        if gone := [str(path) for path in self.paths if not os.path.exists(path)]:
+            raise UserError(f"There is no {shorten(gone)}.")
+        if self.to:
+            require_writable(self.to)
+        distributed.setup(pick_device(self.device))
+        model = load(self.run, self.device)
+        rule = model.rule(self.reject)
+        if self.reject and describe_rule(self.reject, rule) != self.reject:
+            logger.info("%s: %s.", describe_rule(self.reject, rule), rule.note)
+        skipped: list[Skipped] = []
+        predictions = model.predict(self.paths, self.reject, skipped)
+        if self.format == "csv":
+            lines = prediction_lines(predictions)
+        else:
+            rows = (dataclasses.asdict(p) | {"path": str(p.path)} for p in predictions)
+            lines = (json.dumps(row) + "\n" for row in rows)
+        if self.to:
+            write_lines(self.to, lines)
+        elif distributed.is_main_process():
+            sys.stdout.buffer.writelines(map(to_bytes, lines))
+            sys.stdout.flush()
+        log_skipped(skipped)

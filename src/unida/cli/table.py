@@ -1,0 +1,74 @@
+"""`unida table`: the results of a benchmark as tables."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+from unida.cli.parser import Command
+from unida.cli.terminal import logger
+from unida.errors import UserError, require
+
+Metric = Literal[
+    "h", "known", "unknown", "balanced_h", "known_instance", "h_instance",
+    "os", "h3", "auroc", "oscr", "nmi", "closed",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class TableCommand(Command):
+    """Make tables of a benchmark's results, laid out like the paper's.
+
+    Example: unida table results --out tables --format all
+    """
+
+    results: Annotated[Path, tyro.conf.Positional]
+    """Folder of `unida bench`, or a .jsonl file of results. A notes.toml beside them explains rows
+    of the full form by lines ENTRY = "text" under [notes], and names tasks whose target labels
+    chose settings by a line searched = [["Art", "Product"]]."""
+    out: Path | None = None
+    """Folder for tables.md, tables.tex and tables.csv; standard output if left out."""
+    format: Literal["md", "tex", "csv", "all"] = "md"
+    """Markdown, LaTeX (booktabs), CSV with a line for every number, or all three (with --out)."""
+    rule: Literal["own", "mixture", "both"] = "both"
+    """Reject rule."""
+    metric: Metric = "h"
+    """Score shown by the paper's layout. Published numbers are H and only shown beside H."""
+    published: bool = False
+    """Show the published number of every task too, and methods that were only published."""
+    oracle: bool = False
+    """Show H of the best step by target labels, for reference, if the bench recorded it."""
+    full: bool = False
+    """The long form: a row for every task, method and rule, with all scores, time and size."""
+
+    def execute(self) -> None:
+        """Write the tables to files or to standard output."""
+        from unida.bench.tables.run import FORMATS, make_tables
+
+        require(self.format != "all" or self.out is not None, "format", "all", "with --out FOLDER")
+        tables = make_tables(
+            self.results,
+            rule=self.rule,
+            metric=self.metric,
+            published=self.published,
+            oracle=self.oracle,
+            full=self.full,
+        )
+        for name in FORMATS if self.format == "all" else [self.format]:
+            self._write(FORMATS[name](tables), f"tables.{name}")
+
+    def _write(self, text: str, name: str) -> None:
+        from unida.training.run_folder import write_text
+
+        if self.out is None:
+            sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+            sys.stdout.flush()
+            return
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"{self.out} cannot be made: {error.strerror}.") from None
+        write_text(self.out / name, text)
+        logger.info("wrote %s", self.out / name)

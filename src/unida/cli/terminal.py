@@ -1,0 +1,117 @@
+"""The terminal: log lines and progress on standard error, results on standard output."""
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from unida.utils.progress import NO_PROGRESS, Update
+from unida.utils.progress import Progress as ProgressProtocol
+
+if TYPE_CHECKING:
+    from unida.data.samples import Skipped
+
+console = Console(stderr=True, highlight=False)
+logger = logging.getLogger("unida")
+
+
+class TerminalHandler(logging.Handler):
+    """Prints a log record as a line, of the main process only.
+
+    File names are not markup; characters that are not printable are shown as their escapes.
+    """
+
+    def emit(self, record: logging.LogRecord) -> None:
+        from unida.utils import distributed
+
+        if not distributed.is_main_process():
+            return
+        text = record.getMessage()
+        if record.levelno >= logging.WARNING and not record.__dict__.get("plain"):
+            text = f"Warning: {text}"
+        console.print(printable(text), markup=False, emoji=False, soft_wrap=True)
+
+
+def printable(text: str) -> str:
+    """Return the text with characters that are not printable as their escapes."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+
+
+def say_error(text: str) -> None:
+    """Print why a command ended, as an error."""
+    logger.error(text, extra={"plain": True})
+
+
+def log_skipped(skipped: "Iterable[Skipped]") -> None:
+    """Log the images that were left out."""
+    for bad in skipped:
+        logger.info("left out: %s (%s)", bad.path, bad.reason)
+
+
+@contextmanager
+def logging_to_terminal() -> Iterator[None]:
+    """Show what the library logs while the block runs."""
+    handler, level = TerminalHandler(), logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Bars:
+    """Progress bars of the tasks that run."""
+
+    def __init__(self, bars: Progress) -> None:
+        self.bars = bars
+
+    def task(self, title: str) -> Update:
+        task = self.bars.add_task(title, total=None, note="")
+
+        def update(done: int, total: int, note: str = "") -> None:
+            self.bars.update(task, completed=done, total=total, visible=done < total)
+            if note:
+                self.bars.update(task, note=note)
+
+        return update
+
+
+class _Lines:
+    """At most ten lines per task that has notes, where there is no terminal."""
+
+    def task(self, title: str) -> Update:
+        shown = 0
+
+        def update(done: int, total: int, note: str = "") -> None:
+            nonlocal shown
+            if note and (done - shown >= total / 10 or done == total):
+                shown = done
+                logger.info("%s  step %d/%d  %s", title, done, total, note)
+
+        return update
+
+
+@contextmanager
+def show_progress() -> Iterator[ProgressProtocol]:
+    """Show progress while the block runs: bars on a terminal, a few lines elsewhere."""
+    from unida.utils import distributed
+
+    if not distributed.is_main_process():
+        yield NO_PROGRESS
+    elif not console.is_terminal:
+        yield _Lines()
+    else:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+        )
+        with Progress(*columns, console=console) as bars:
+            yield _Bars(bars)

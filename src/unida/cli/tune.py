@@ -1,0 +1,62 @@
+"""`unida tune`: a search over settings."""
+
+import math
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.table import Table
+
+from unida.bench.tune.options import StudyOptions
+from unida.cli.options import RunOptions
+from unida.cli.terminal import logger, show_progress
+
+
+@dataclass(frozen=True)
+class Tune(RunOptions):
+    """Search settings of a method, chosen without target labels.
+
+    The same command goes on with the study, or helps from another machine.
+
+    Options of a run and --set are as for unida adapt.
+
+    Example: unida tune --source photos --target sketches --out study --space lam=0.1,0.3,1
+    """
+
+    study: StudyOptions = field(default_factory=StudyOptions)
+
+    def execute(self) -> None:
+        """Run the trials that are left, and print all and the best."""
+        from unida.bench.tune.run import format_values, run_tune
+        from unida.evaluation.selection import CRITERIA
+
+        try:
+            with show_progress() as progress:
+                found = run_tune(self.config(), self.study, progress)
+        except KeyboardInterrupt:
+            logger.info("The same command goes on with the study.")
+            raise
+        if found is None:
+            return
+        plan, best = found.plan, found.best
+        table = Table(title=f"{plan.config.method}, {plan.how}")
+        for name in ("trial", *plan.space, plan.criterion):
+            table.add_column(name, justify="right")
+        for row in sorted(found.rows, key=lambda row: (-_or_last(row.value), row.number)):
+            value = row.state if row.value is None else f"{row.value:.4f}"
+            fields = (format_values({name: row.values.get(name, "")}) for name in plan.space)
+            cells = (text.partition("=")[2] for text in fields)
+            style = "bold" if row is best else None
+            table.add_row(plan.run(row.number).name, *cells, value, style=style)
+        Console().print(table)
+        if ties := sum(row.value == best.value for row in found.rows) - 1:
+            logger.info("%d more of the trials reach the same value; the first was taken.", ties)
+        logger.info("%s (%s):", plan.how, CRITERIA[plan.criterion].about)
+        settings = format_values(best.values)
+        logger.info("%s is best. %s has it, and", settings, plan.file("best.json"))
+        logger.info("  %s", found.command)
+        same = "" if plan.by_validation else f"; the same run is {plan.run(best.number)}"
+        logger.info("runs it%s.", same)
+
+
+def _or_last(value: float | None) -> float:
+    return -math.inf if value is None else value
