@@ -36,7 +36,7 @@ def complaint(command: list[str], capfd: Capture) -> str:
     assert shown.out == "", command
     assert shown.err.count("\n") == 1, shown.err
     assert shown.err.startswith("unida: ")
-    assert shown.err.endswith(".\n")
+    assert shown.err.endswith((".\n", "?\n"))
     return shown.err.removeprefix("unida: ").rstrip("\n")
 
 

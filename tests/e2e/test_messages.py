@@ -116,7 +116,11 @@ def test_a_mistake_is_answered_in_one_sentence_and_changes_nothing(
     lines |= {line: (line, words) for line, words in OTHERS.items()}
     answers, wrong = [], []
     for shown, (line, words) in lines.items():
-        said = complaint(shlex.split(line), capfd).replace(str(place), "ROOT")
+        try:
+            said = complaint(shlex.split(line), capfd).replace(str(place), "ROOT")
+        except AssertionError as error:
+            wrong.append(f"unida {shown}: {error}")
+            continue
         if missing := [word for word in words if word not in said]:
             wrong.append(f"unida {shown}: no {missing} in {said!r}")
         answers.append(f"$ unida {shown}\n{said}\n".replace("x" * 300, "x…x"))
