@@ -73,7 +73,7 @@ class Result:
         rules: by the name of the requested reject rule.
         ranking: threshold-free numbers: auroc, oscr, nmi, closed (accuracy of the most likely
             class on known images).
-        oracle: found with target labels, for reference only, and only if asked for: `h` at the
+        oracle: computed with target labels, for reference only, and only on request: `h` at the
             best step and that `step`, by rule.
         seconds: of training.
         parameters: numbers in the model, the backbone's among them.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from unida.bench.tables import footers
-from unida.bench.tables.groups import Group, Line, Pairs, refine_place
+from unida.bench.tables.groups import Line, Pairs, ResultGroup, refine_place
 from unida.bench.tables.measures import (
     METRICS,
     Measure,
@@ -23,14 +23,18 @@ from unida.bench.tables.render import Record, Table
 class _Column:
     """A data set: its rows of the ablation, and its published numbers in % by printed name."""
 
-    group: Group
+    group: ResultGroup
     lines: list[Line]
     published: dict[str, float]
     usual: int
 
 
 def ablation_table(
-    groups: list[Group], *, metric: str = "h", rule: str = "both", searched: Pairs = frozenset()
+    groups: list[ResultGroup],
+    *,
+    metric: str = "h",
+    rule: str = "both",
+    searched: Pairs = frozenset(),
 ) -> Table | None:
     """Build a table of SAN's variants (rows) on data sets (columns); None without variants.
 
@@ -62,7 +66,7 @@ def ablation_table(
     )
 
 
-def _column(group: Group, metric: str) -> _Column | None:
+def _column(group: ResultGroup, metric: str) -> _Column | None:
     names = paper().ablation.names
     lines = [line for line in group.lines if line.entry in names and line.is_plain]
     if not any(line.entry != line.method for line in lines):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from unida.bench.results import ALONE, Result
-from unida.bench.tables.groups import Group, Line, traits, usual_options
+from unida.bench.tables.groups import Line, ResultGroup, traits, usual_options
 from unida.bench.tables.published import paper
 
 SHOWN_OPTIONS = ("steps", "batch", "image_size", "lr", "backbone", "weights", "precision")
@@ -22,7 +22,7 @@ NO_UNKNOWN = (
 )
 
 
-def footer(group: Group, lines: list[Line]) -> list[str]:
+def footer(group: ResultGroup, lines: list[Line]) -> list[str]:
     """Describe data, options, seeds and origin of the runs in these rows."""
     runs = [run for line in lines for run in line.all_runs()]
     return [
@@ -49,7 +49,7 @@ def usual_count(lines: list[Line]) -> int:
     return Counter(len(s) for line in lines for s in line.runs.values()).most_common(1)[0][0]
 
 
-def _data(group: Group) -> str:
+def _data(group: ResultGroup) -> str:
     first = group.results[0]
     shared, private, unknown = group.classes
     return (
@@ -58,7 +58,7 @@ def _data(group: Group) -> str:
     )
 
 
-def _options(group: Group, runs: list[Result]) -> str:
+def _options(group: ResultGroup, runs: list[Result]) -> str:
     usual = usual_options(group)
     texts = []
     set_ = [name for name in SHOWN_IF_SET if _is_set(usual.get(name))]
@@ -103,7 +103,7 @@ def _made_with(runs: list[Result]) -> str:
     return f"Made with: {'; '.join(texts)}."
 
 
-def _unlike_the_paper(group: Group) -> list[str]:
+def _unlike_the_paper(group: ResultGroup) -> list[str]:
     table = group.data and paper().find_table(group.data, group.results[0].setting)
     if not table or group.table:
         return []
@@ -142,7 +142,7 @@ def incomplete(lines: list[Line], tasks: list[str]) -> list[str]:
     ]
 
 
-def published_notes(group: Group, shown: list[str]) -> list[str]:
+def published_notes(group: ResultGroup, shown: list[str]) -> list[str]:
     """Explain the dagger, and return slips and notes that concern the published rows shown."""
     if not group.table or not shown:
         return []

@@ -100,7 +100,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Group:
+class ResultGroup:
     """All results of one data set and setting.
 
     Attributes:
@@ -138,7 +138,7 @@ class Group:
         return f"{name}, {first.setting.upper()} ({' / '.join(map(str, self.classes))})"
 
 
-def group_results(results: list[Result]) -> list[Group]:
+def group_results(results: list[Result]) -> list[ResultGroup]:
     """Return a group for every data set and setting, in order of appearance."""
     groups: dict[tuple[str, str], list[Result]] = {}
     for result in results:
@@ -146,7 +146,7 @@ def group_results(results: list[Result]) -> list[Group]:
     return [_make_group(group) for group in groups.values()]
 
 
-def one_group(results: list[Result]) -> Group:
+def one_group(results: list[Result]) -> ResultGroup:
     """Return the group of results that all belong to one data set and setting."""
     kinds = {(r.data, r.setting) for r in results}
     if len(kinds) != 1:
@@ -154,7 +154,7 @@ def one_group(results: list[Result]) -> Group:
     return _make_group(results)
 
 
-def _make_group(results: list[Result]) -> Group:
+def _make_group(results: list[Result]) -> ResultGroup:
     """Arrange the results of one data set and setting in rows."""
     data = paper().find_data(results[0].data)
     if data and not all(data.task(r.source, r.target) for r in results):
@@ -164,7 +164,7 @@ def _make_group(results: list[Result]) -> Group:
     lines = _lines(results, data, classes)
     present = list(dict.fromkeys(_task(r, data) for r in results))
     tasks = list(data.tasks) if data else present
-    return Group(
+    return ResultGroup(
         results=results,
         lines=lines,
         tasks=tasks,
@@ -282,7 +282,7 @@ def _variant(result: Result, usual: dict[tuple[object, ...], str], classes: Clas
     return ", ".join(words)
 
 
-def usual_options(group: Group) -> dict[str, str]:
+def usual_options(group: ResultGroup) -> dict[str, str]:
     """Return the options that most runs of the group share."""
     usual = _usual_traits(group.results)
     return {str(key[1]): value for key, value in usual.items() if key[0] is None}

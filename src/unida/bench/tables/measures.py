@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 
 from unida.bench.results import Result
-from unida.bench.tables.groups import Group, Line, Stat, stat, traits
+from unida.bench.tables.groups import Line, ResultGroup, Stat, stat, traits
 from unida.bench.tables.published import paper
 from unida.bench.tables.render import Record
 from unida.errors import require
@@ -166,7 +166,7 @@ def record(
     )
 
 
-def published_records(group: Group) -> list[Record]:
+def published_records(group: ResultGroup) -> list[Record]:
     """Return every printed number of the group's table, marked as published."""
     if not group.table:
         return []
@@ -179,7 +179,7 @@ def published_records(group: Group) -> list[Record]:
 
 
 def published_record(
-    group: Group, name: str, entry: str, task: str, value: float, number: int
+    group: ResultGroup, name: str, entry: str, task: str, value: float, number: int
 ) -> Record:
     """Return a printed number; `entry` is our corresponding entry, which names the method."""
     first = group.results[0]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from unida.bench.results import Result
 from unida.bench.tables import footers
-from unida.bench.tables.groups import Group, Line, one_group
+from unida.bench.tables.groups import Line, ResultGroup, one_group
 from unida.bench.tables.measures import (
     METRICS,
     average,
@@ -65,7 +65,7 @@ def paper_table(results: list[Result], style: PaperStyle | None = None) -> Table
 class _Builder:
     """The parts of one table."""
 
-    def __init__(self, group: Group, style: PaperStyle) -> None:
+    def __init__(self, group: ResultGroup, style: PaperStyle) -> None:
         self.group, self.metric = group, style.metric
         self.rule, self.oracle = style.rule, style.oracle
         self.usual = footers.usual_count(group.lines)
