@@ -84,6 +84,7 @@ BAD: list[tuple[str, Any, str]] = [
     ("batch_norm", "group", "auto, batch, stored"),
     ("cache", "ram", "auto, memory, disk, stream"),
     ("cuda_graphs", "true", "auto, on, off"),
+    ("schedule", "linear", "inverse_decay, cosine, constant"),
     ("refine", "some", "auto, none, knn, prototypes,knn"),
 ]
 

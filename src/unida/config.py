@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from unida.errors import require, require_known
+from unida.utils.schedule import SCHEDULES
 
 C = TypeVar("C")
 
@@ -129,7 +130,9 @@ class OptimConfig(_Checked):
     batch: int = 36
     """Images per step and domain, over all processes."""
     lr: float = 0.01
-    """Learning rate of the heads at the first step; it decays by the inverse rule."""
+    """Learning rate of the heads at the first step."""
+    schedule: str = "inverse_decay"
+    """Decay of the learning rate over the run; see `unida.utils.schedule`."""
     backbone_lr: float | None = None
     """Learning rate of the backbone as a factor of lr; by default 0.03 with weights, 1 without."""
     momentum: float = 0.9
@@ -144,6 +147,7 @@ class OptimConfig(_Checked):
         self._at_least(1, "steps")
         self._at_least(2, "batch")
         self._finite("lr", positive=True)
+        require(self.schedule in SCHEDULES, "schedule", self.schedule, ", ".join(SCHEDULES))
         self._finite("weight_decay", "backbone_lr")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
 

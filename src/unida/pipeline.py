@@ -228,6 +228,7 @@ def _build_method(config: RunConfig, backbone: Backbone, source: Domain, target:
         config.optim.batch,
         config.optim.steps,
         config.model.frozen,
+        config.optim.schedule,
     )
     torch.manual_seed(derive_seed(config.optim.seed, "heads"))
     return cls(config.settings or cls.Config(), backbone, sizes)

@@ -19,7 +19,7 @@ UNKNOWN = "unknown"
 class Sizes:
     """What a method may size its parts, memories and schedules by.
 
-    `frozen` says that heads alone are trained, perhaps without a GPU.
+    With `frozen`, only heads are trained, perhaps without a GPU; `schedule` is the learning rate's.
     """
 
     n_classes: int
@@ -28,6 +28,7 @@ class Sizes:
     batch: int
     steps: int
     frozen: bool = False
+    schedule: str = "inverse_decay"
 
 
 @dataclass(frozen=True)

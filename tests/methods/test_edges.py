@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.contract.runs import CASES
+from tests.methods.toys import build
 from unida.bench.entries import BenchEntry
 from unida.config import from_mapping
 from unida.methods import METHODS, Method
@@ -124,3 +125,13 @@ def test_target_images_that_are_all_the_same(case: BenchEntry) -> None:
     """No cluster but one, every neighbour as near as any other, nothing to scale by."""
     method = make(case, Sizes(2, 8, 8, 4, STEPS))
     assert_finite_run(method, World(method, equal=True))
+
+
+def test_features_of_the_backbone_may_replace_images() -> None:
+    images = torch.rand(5, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+    for name in METHODS:
+        method = build(name).eval()
+        with torch.inference_mode():
+            expected, found = method.predict(images), method.predict(method.backbone(images))
+        for field in ("probs", "unknown_score", "features"):
+            assert getattr(found, field).equal(getattr(expected, field)), (name, field)

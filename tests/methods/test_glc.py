@@ -107,6 +107,8 @@ def test_the_second_stage_learns_at_the_paper_s_rate() -> None:
     for step in (300, 450, 599):
         loop, paper = inverse_decay(step / 600), inverse_decay((step - 300) / 300)
         assert method._lr_factor(step) * loop == pytest.approx(0.1 * paper)
+    constant = made(dataclasses.replace(sizes, schedule="constant"))
+    assert constant._lr_factor(450) == pytest.approx(0.1)
 
 
 def test_the_first_stage_is_smoothed_cross_entropy_on_the_source() -> None:

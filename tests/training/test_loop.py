@@ -10,6 +10,7 @@ import torch
 
 import unida
 from tests.tasks import QUICK, Task
+from unida.config import OptimConfig
 from unida.errors import UserError
 from unida.methods import METHODS
 from unida.methods.base import FeatureExtractor, Method
@@ -17,18 +18,17 @@ from unida.methods.san import SAN
 from unida.methods.source_only import SourceOnly
 from unida.models.backbones.small_cnn import SmallCNN
 from unida.pipeline import checked, run_adaptation
+from unida.training import loop
 from unida.training.run_folder import RunFolder
 from unida.types import Batch
-from unida.utils.schedule import inverse_decay
 
 
-@pytest.mark.parametrize(
-    ("step", "lr"),
-    [(0, 0.01), (1000, 0.00594603558), (5000, 0.00260847430), (10000, 0.00165560026)],
-)
-def test_the_learning_rate_follows_the_inverse_rule(step: int, lr: float) -> None:
-    assert 0.01 * inverse_decay(step / 10000) == pytest.approx(lr, abs=1e-11)
-    assert 0.01 * inverse_decay(2.0) == pytest.approx(0.00165560026, abs=1e-11)
+def test_the_learning_rate_follows_the_schedule_named_in_the_config() -> None:
+    halfway = {"inverse_decay": 0.0026084743, "cosine": 0.005, "constant": 0.01}
+    for schedule, lr in halfway.items():
+        config = OptimConfig(lr=0.01, steps=100, schedule=schedule)
+        assert loop._lr(config, 0) == 0.01
+        assert loop._lr(config, 50) == pytest.approx(lr, abs=1e-11)
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, seen: list[Any]) -> None:

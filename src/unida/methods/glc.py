@@ -40,7 +40,7 @@ from unida.ops.knn import knn_probs
 from unida.ops.pseudo_labels import estimate_class_ratio, one_vs_all_labels, soft_targets
 from unida.ops.uncertainty import normalised_entropy
 from unida.types import Batch, Outputs, Sizes
-from unida.utils.schedule import inverse_decay
+from unida.utils.schedule import SCHEDULES
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,8 @@ class GLC(Method):
         """The paper's learning rate over the loop's: the same decay, started anew."""
         in_run = step / self.sizes.steps
         in_stage = (step - self.begin) / (self.sizes.steps - self.begin)
-        return self.config.target_lr * inverse_decay(in_stage) / inverse_decay(in_run)
+        schedule = SCHEDULES[self.sizes.schedule]
+        return self.config.target_lr * schedule(in_stage) / schedule(in_run)
 
     def after_step(self, batch: Batch) -> None:
         """Update the banks with the step's features, after the neighbours were found."""

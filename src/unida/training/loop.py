@@ -12,7 +12,7 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
-from unida.config import BatchNorm, RunConfig
+from unida.config import BatchNorm, OptimConfig, RunConfig
 from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW, View, make_view
 from unida.data.domain import Domain
 from unida.data.sampling import Balanced, Shuffled
@@ -27,7 +27,7 @@ from unida.utils import distributed
 from unida.utils.chunking import RowBuffer
 from unida.utils.devices import pick_dtype, send
 from unida.utils.rng import derive_seed, generator, seed_device
-from unida.utils.schedule import inverse_decay
+from unida.utils.schedule import SCHEDULES
 
 Report = Callable[[int, dict[str, Any] | None], None]
 """Called after every step with the number of steps done and, at a log point, the log line."""
@@ -86,7 +86,7 @@ def train(
         if checkpoint or done % config.output.log_every == 0:
             line = {
                 "step": done,
-                "lr": config.optim.lr * inverse_decay(step / config.optim.steps),
+                "lr": _lr(config.optim, step),
             } | tally.line()
             run.append_metrics(line)
         if checkpoint:
@@ -311,9 +311,13 @@ def _place_lr(optimizer: torch.optim.Optimizer, device: torch.device | None) -> 
         group["lr"] = torch.zeros((), device=device) if device else 0.0
 
 
+def _lr(config: OptimConfig, step: int) -> float:
+    return config.lr * SCHEDULES[config.schedule](step / config.steps)
+
+
 def _set_lr(optimizer: torch.optim.Optimizer, config: RunConfig, step: int) -> None:
     for group in optimizer.param_groups:
-        lr = group["factor"] * (config.optim.lr * inverse_decay(step / config.optim.steps))
+        lr = group["factor"] * _lr(config.optim, step)
         group["lr"] = group["lr"].fill_(lr) if isinstance(group["lr"], Tensor) else lr
 
 

@@ -1,7 +1,7 @@
 """Schedules: learning rate and loss weights as functions of training progress.
 
-Both the training loop and methods use them (GLC restarts the schedule within a run), so they live
-below both. A learning-rate schedule is added here alone, in `SCHEDULES`.
+The configuration, the training loop and methods use them (GLC restarts the schedule within a run),
+so they live below all three. A learning-rate schedule is added here alone, in `SCHEDULES`.
 """
 
 import math
@@ -28,7 +28,26 @@ def inverse_decay(progress: float) -> float:
     return float((1 + 10 * min(1.0, progress)) ** -0.75)
 
 
-SCHEDULES: dict[str, Callable[[float], float]] = {"inverse_decay": inverse_decay}
+def cosine(progress: float) -> float:
+    """Compute ½ (1 + cos π t/T), which falls from 1 to 0 at T.
+
+    Example:
+        >>> cosine(0.0), round(cosine(0.5), 12)
+        (1.0, 0.5)
+    """
+    return (1 + math.cos(math.pi * min(1.0, progress))) / 2
+
+
+def constant(progress: float) -> float:
+    """Return 1 throughout."""
+    return 1.0
+
+
+SCHEDULES: dict[str, Callable[[float], float]] = {
+    "inverse_decay": inverse_decay,
+    "cosine": cosine,
+    "constant": constant,
+}
 """Learning-rate schedules by name: progress → factor of the initial learning rate."""
 
 
