@@ -38,9 +38,6 @@ def test_the_tree_names_existing_modules() -> None:
     assert [name for name in named if not (SRC / name).exists()] == []
 
 
-def test_every_module_is_named_in_the_tree() -> None:
-    modules = [path for path in SRC.iterdir() if not path.name.startswith("__")]
-    names = [path.name for path in modules if path.suffix == ".py"]
-    names += [f"{path.name}/" for path in modules if path.is_dir()]
-    named = re.findall(r"\w+\.py|\w+/", TREE)
-    assert sorted(set(names) - set(named)) == []
+def test_every_package_is_named_in_the_tree() -> None:
+    packages = {f"{path.parent.name}/" for path in SRC.glob("*/__init__.py")}
+    assert sorted(packages - set(re.findall(r"\w+/", TREE))) == []

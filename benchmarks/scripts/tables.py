@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from itertools import dropwhile, takewhile
 from pathlib import Path
 
-from unida.bench.results import read_results
-from unida.bench.tables.groups import group_results
-from unida.bench.tables.run import FORMATS, PaperStyle, full_table, paper_tables, read_notes
+from unida.bench.tables.run import FORMATS, make_tables
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks"
@@ -25,20 +23,15 @@ FULL = ("full", "digits")
 
 def tables(place: Path) -> Iterator[tuple[Path, str]]:
     """Yield every table file of a folder of results, with its text."""
-    results, notes = read_results(place), read_notes(place)
     for folder in (place, place / "full"):
         files = [folder / f"tables.{ending}" for ending in FORMATS]
         files = [file for file in files if file.exists()]
         if not files:
             continue
         if folder.name in FULL:
-            made = [
-                full_table(group.results, notes=notes.by_entry, searched=notes.searched)
-                for group in group_results(results)
-            ]
+            made = make_tables(place, full=True)
         else:
-            metric = "closed" if {r.setting for r in results} == {"closed"} else "h"
-            made = paper_tables(results, PaperStyle(metric, searched=notes.searched))
+            made = make_tables(place, metric="closed" if "closed" in place.name else "h")
         for file in files:
             yield file, FORMATS[file.suffix[1:]](made)
 

@@ -1,4 +1,4 @@
-"""Runs the jobs of a benchmark, on this machine or on a Ray cluster."""
+"""Execution of a benchmark's jobs, on this machine or on a Ray cluster."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -39,7 +39,7 @@ def run_jobs(
     jobs: list[Job],
     folder: ResultsFolder,
     root: Path,
-    tell: Callable[[], None],
+    report: Callable[[], None],
     *,
     workers: int | None = None,
     runs_per_worker: int = 1,
@@ -52,7 +52,7 @@ def run_jobs(
         jobs: of one benchmark.
         folder: of the results; it exists.
         root: of the data set.
-        tell: called now and then.
+        report: called a few times a second, to show progress.
         workers: processes at a time on this machine; by default one for every 4 cores, or one on a
             GPU.
         runs_per_worker: most runs of one process, one after the other.
@@ -64,10 +64,10 @@ def run_jobs(
         if not folder.is_locked(job):
             folder.failure(job).unlink(missing_ok=True)  # failed runs are tried again
     if ray:
-        run_on_ray(jobs, places, ray.address, ray.cpus, ray.gpus, tell)
+        run_on_ray(jobs, places, ray.address, ray.cpus, ray.gpus, report)
     else:
         usual = 1 if torch.cuda.is_available() else max(1, (os.cpu_count() or 1) // 4)
-        run_local(jobs, places, workers or usual, tell, runs_per_worker)
+        run_local(jobs, places, workers or usual, report, runs_per_worker)
     with folder.lock("results", wait=True):
         if any(folder.state(job) == "done" for job in jobs):
             gather(folder.path)

@@ -66,9 +66,9 @@ class Bench(Command):
     address: str = "auto"
     """Of the Ray cluster."""
     cpus: float = 1.0
-    """Cores a run asks for on Ray."""
+    """Cores a run reserves on Ray."""
     gpus: float = 0.0
-    """GPUs a run asks for on Ray; 0.25 lets four share one."""
+    """GPUs a run reserves on Ray; 0.25 lets four share one."""
     keep_models: bool = False
     """Keep the trained models; by default only results and what figures need are kept."""
 
@@ -85,12 +85,12 @@ class Bench(Command):
         root = self.data or write_digits_once(folder)
         require(root.is_dir(), "data", str(root), "a folder that exists")
         on_ray = RayOptions(self.address, self.cpus, self.gpus) if self.on == "ray" else None
-        with _live_table(jobs, folder) as tell:
+        with _live_table(jobs, folder) as report:
             run_jobs(
                 jobs,
                 folder,
                 root,
-                tell,
+                report,
                 workers=self.workers,
                 runs_per_worker=self.runs_per_worker,
                 ray=on_ray,
@@ -150,7 +150,7 @@ def _live_table(jobs: "list[Job]", folder: "ResultsFolder") -> Iterator[Callable
     with Live(console=console, auto_refresh=False) as live:
         last = 0.0
 
-        def tell() -> None:
+        def report() -> None:
             nonlocal last
             if not console.is_terminal:
                 _log_news(jobs, folder, shown)
@@ -159,8 +159,8 @@ def _live_table(jobs: "list[Job]", folder: "ResultsFolder") -> Iterator[Callable
                 left = _seconds_left(jobs, folder, before, last - began)
                 live.update(progress_table(jobs, folder, left), refresh=True)
 
-        yield tell
-        tell()
+        yield report
+        report()
 
 
 def _log_news(jobs: "list[Job]", folder: "ResultsFolder", shown: set[str]) -> None:

@@ -41,14 +41,14 @@ class Tune(RunOptions):
         table = Table(title=f"{plan.config.method}, {plan.how}")
         for name in ("trial", *plan.space, plan.criterion):
             table.add_column(name, justify="right")
-        for row in sorted(found.rows, key=lambda row: (-_or_last(row.value), row.number)):
-            value = row.state if row.value is None else f"{row.value:.4f}"
-            fields = (format_values({name: row.values.get(name, "")}) for name in plan.space)
+        for trial in sorted(found.trials, key=lambda trial: (-_or_last(trial.value), trial.number)):
+            value = trial.state if trial.value is None else f"{trial.value:.4f}"
+            fields = (format_values({name: trial.values.get(name, "")}) for name in plan.space)
             cells = (text.partition("=")[2] for text in fields)
-            style = "bold" if row is best else None
-            table.add_row(plan.run(row.number).name, *cells, value, style=style)
+            style = "bold" if trial is best else None
+            table.add_row(plan.run(trial.number).name, *cells, value, style=style)
         Console().print(table)
-        if ties := sum(row.value == best.value for row in found.rows) - 1:
+        if ties := sum(trial.value == best.value for trial in found.trials) - 1:
             logger.info("%d more of the trials reach the same value; the first was taken.", ties)
         logger.info("%s (%s):", plan.how, CRITERIA[plan.criterion].about)
         settings = format_values(best.values)

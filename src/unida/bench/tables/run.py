@@ -68,7 +68,7 @@ def make_tables(
 
 
 def paper_tables(results: list[Result], style: PaperStyle | None = None) -> list[Table]:
-    """A table for every data set and setting, then the ablation if its entries were run."""
+    """Return a table for every data set and setting, and the ablation if its entries were run."""
     style = style or PaperStyle()
     groups = group_results(results)
     tables = [paper_table(group.results, style) for group in groups]
@@ -83,11 +83,11 @@ def paper_tables(results: list[Result], style: PaperStyle | None = None) -> list
 
 @dataclass(frozen=True)
 class Notes:
-    """What people have to say about results.
+    """Notes on results, written by people.
 
     Attributes:
         by_entry: explanations of rows.
-        searched: tasks whose target labels chose settings.
+        searched: tasks whose target labels were used to choose settings.
     """
 
     by_entry: dict[str, str] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class Notes:
 
 
 def read_notes(results: Path) -> Notes:
-    """What notes.toml beside the results says; nothing where there is none."""
+    """Read notes.toml beside the results; empty where there is none."""
     file = (results if results.is_dir() else results.parent) / "notes.toml"
     if not file.exists():
         return Notes()
@@ -105,7 +105,7 @@ def read_notes(results: Path) -> Notes:
         by_entry = {str(entry): str(text) for entry, text in content.pop("notes", {}).items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise UserError(
-            f'{file} cannot be used ({error!r}): it wants lines ENTRY = "text" under [notes].'
+            f'{file} cannot be used ({error!r}): it needs lines ENTRY = "text" under [notes].'
         ) from None
     require(not content, f"a key of {file}", ", ".join(content), "notes, searched")
     return Notes(by_entry, searched)

@@ -1,4 +1,4 @@
-"""What a study is: the command's options, thought through and checked."""
+"""The plan of a study: its options, resolved and checked."""
 
 import dataclasses
 import json
@@ -18,13 +18,13 @@ from unida.evaluation.selection import CRITERIA, ORACLE
 from unida.pipeline import checked
 
 LABEL_FREE = tuple(name for name in CRITERIA if name != ORACLE)
-TOLD_APART = ENVIRONMENT | {"method", "settings", "checkpoint_every"}
-"""Fields of a run in which two machines of one study may differ, and those told apart from it."""
+NOT_DEFINING = ENVIRONMENT | {"method", "settings", "checkpoint_every"}
+"""Fields of a run that do not define a study, or that `definition` has separately."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A study, thought through.
+    """A study, with every option resolved.
 
     Attributes:
         config: the run whose fields are varied; its `out` is the folder of the study.
@@ -60,12 +60,12 @@ class Plan:
 
     @property
     def how(self) -> str:
-        """How the settings are chosen, as every output says it."""
+        """How the settings are chosen, as written in every output."""
         return ORACLE if self.criterion == ORACLE else f"label-free: {self.criterion}"
 
     @property
     def definition(self) -> dict[str, Any]:
-        """What makes it this study, wherever it runs."""
+        """Everything that identifies the study, on every machine."""
         run = self.config.flat()
         return {
             "criterion": self.criterion,
@@ -74,16 +74,16 @@ class Plan:
             "space": [f"{name}={spec}" for name, spec in self.space.items()],
             "sampler": self.sampler,
             **({"shares": list(self.shares)} if self.by_validation else {}),
-            **{name: value for name, value in run.items() if name not in TOLD_APART},
+            **{name: value for name, value in run.items() if name not in NOT_DEFINING},
         }
 
     def file(self, name: str) -> Path:
-        """A file of the study; what the oracle has a part in is called so."""
+        """Return a file of the study; files of the oracle are named so."""
         return self.out / (f"{ORACLE}-{name}" if self.criterion == ORACLE else name)
 
     @property
     def lock(self) -> Path:
-        """Held by who reads or writes what the processes of the folder share."""
+        """Lock of the files that the processes of the folder share."""
         return self.out / "locks" / "folder"
 
     def run(self, number: int) -> Path:
@@ -125,7 +125,7 @@ def _criterion(given: StudyOptions) -> str:
             raise UserError("--oracle is a criterion of its own: leave --criterion out.")
         return ORACLE
     if given.labels is not None:
-        raise UserError("--labels are looked at only with --oracle: leave them out, or add it.")
+        raise UserError("--labels are used only with --oracle: leave them out, or add it.")
     criterion = given.criterion or LABEL_FREE[0]
     allowed = ", ".join(LABEL_FREE) + "; or --oracle"
     require(criterion in LABEL_FREE, "criterion", criterion, allowed)
@@ -133,7 +133,7 @@ def _criterion(given: StudyOptions) -> str:
 
 
 def _name(plan: Plan) -> str:
-    """The study's name: what it is and on which images, in short."""
+    """Return the study's name: method, criterion and a hash of the definition and images."""
     if plan.name:
         marked = plan.criterion != ORACLE or ORACLE in plan.name
         return plan.name if marked else f"{ORACLE}-{plan.name}"

@@ -1,14 +1,14 @@
-"""A study: settings are searched, and chosen without target labels unless 'oracle' is said.
+"""A study: settings are searched and chosen without target labels, except with `--oracle`.
 
-    study.json      what the study is, written first
+    study.json      definition of the study, written first
     journal.log     Optuna's record of the trials, unless --storage names another
     split/          for source_validation: the images to train and to validate on
-    trials/NAME     a run folder a trial
-    locks/          held while a trial is worked on
+    trials/NAME     a run folder per trial
+    locks/          held while a trial is executed
     trials.csv      every trial and its value
     best.json       the settings chosen, and how
 
-With `--oracle` the names of all of these say so.
+With `--oracle` the names of all of these begin with it.
 """
 
 import json
@@ -25,7 +25,7 @@ import torch
 from unida.bench.tune.options import StudyOptions
 from unida.bench.tune.plan import Plan, make_plan
 from unida.bench.tune.space import with_values
-from unida.bench.tune.study import Row, Study, differences
+from unida.bench.tune.study import Study, Trial, differences
 from unida.config import RunConfig, to_arguments
 from unida.data.samples import Samples, Skipped, read_labelled, read_source, read_unlabelled
 from unida.errors import UserError, shorten
@@ -42,25 +42,25 @@ logger = logging.getLogger("unida")
 
 
 @dataclass(frozen=True)
-class Found:
-    """What a study found so far.
+class StudyResult:
+    """The trials of a study so far, and the best.
 
     Attributes:
         plan: of the study.
-        rows: trials.
+        trials: those that were begun.
         best: the best of them.
         command: of `unida adapt` with its settings.
     """
 
     plan: Plan
-    rows: list[Row]
-    best: Row
+    trials: list[Trial]
+    best: Trial
     command: str
 
 
 def run_tune(
     base: RunConfig, options: StudyOptions, progress: Progress = NO_PROGRESS
-) -> Found | None:
+) -> StudyResult | None:
     """Run the trials that are left; return what was found, or None if no trial has finished.
 
     Args:
@@ -78,11 +78,11 @@ def run_tune(
         logger.info("Trial %s (%d of %d): %s", name, number + 1, plan.total, format_values(values))
         _run_trial(study, plan, config, number, values, progress)
     with held(plan.lock, wait=True):
-        return _conclude(study.rows(), plan)
+        return _conclude(study.trials(), plan)
 
 
 def _prepare(plan: Plan) -> RunConfig:
-    """Looks at the images, claims the folder, and returns the run that the trials vary."""
+    """Read the images, claim the folder, and return the run that the trials vary."""
     source = read_source(plan.config.data.source)
     read_unlabelled(plan.config.data.target)
     if plan.labels:
@@ -101,13 +101,13 @@ def _prepare(plan: Plan) -> RunConfig:
 
 
 def _make_folder(plan: Plan) -> None:
-    """Another process of the same study may be doing the same right now."""
+    """Make the folder; another process of the same study may do so at the same time."""
     ours = ("locks", "split", "trials")
     try:
         plan.out.mkdir(parents=True, exist_ok=True)
         found = {path.name for path in plan.out.iterdir()}
         if found - set(ours) and not any(name.endswith("study.json") for name in found):
-            raise UserError(f"{plan.out} is there and not an empty folder: name another --out.")
+            raise UserError(f"{plan.out} exists and is not an empty folder: name another --out.")
         for name in ours:
             (plan.out / name).mkdir(exist_ok=True)
     except OSError as error:
@@ -115,7 +115,7 @@ def _make_folder(plan: Plan) -> None:
 
 
 def _claim(plan: Plan) -> None:
-    """Writes what the study is; a folder with another study is refused."""
+    """Write the definition of the study; refuse a folder with another study."""
     places = {"source": plan.config.data.source, "target": plan.config.data.target}
     labels = {"labels": str(plan.labels)} if plan.labels else {}
     content = {"study": plan.name, **plan.definition, **places, **labels}
@@ -159,7 +159,7 @@ def _run_trial(
     except torch.OutOfMemoryError:
         return _failed(study, number, "The memory of the device is too small.")
     if math.isnan(value):
-        return _failed(study, number, f"{plan.criterion} is undefined for what the model says.")
+        return _failed(study, number, f"{plan.criterion} is undefined for the model's outputs.")
     logger.info("%s = %.4f", plan.criterion, value)
     return study.finish(number, value)
 
@@ -170,7 +170,7 @@ def _failed(study: Study, number: int, reason: str) -> None:
 
 
 def criterion_of(model: Model, plan: Plan) -> float:
-    """The criterion's value of a trained model."""
+    """Return the value of the criterion for a trained model."""
     criterion, rule = CRITERIA[plan.criterion], model.rule()
     if criterion.images == "target":
         skipped: list[Skipped] = []
@@ -182,23 +182,23 @@ def criterion_of(model: Model, plan: Plan) -> float:
     return criterion.value(SelectionData(found.scored, rule, found.labels))
 
 
-def _conclude(rows: list[Row], plan: Plan) -> Found | None:
-    """Write what was found so far."""
-    write_text(plan.file("trials.csv"), _trials_csv(rows, plan))
-    finished = [row for row in rows if row.value is not None]
-    running = sum(row.state == "running" for row in rows)
+def _conclude(trials: list[Trial], plan: Plan) -> StudyResult | None:
+    """Write the trials and the best of them."""
+    write_text(plan.file("trials.csv"), _trials_csv(trials, plan))
+    finished = [trial for trial in trials if trial.value is not None]
+    running = sum(trial.state == "running" for trial in trials)
     if running:
         logger.info(
-            "%d of the trials are with other processes; if these are gone, add --retake.", running
+            "%d of the trials run in other processes; if these ended, add --retake.", running
         )
     if not finished:
-        failed = [row.reason for row in rows if row.state == "failed"]
+        failed = [trial.reason for trial in trials if trial.state == "failed"]
         if failed and not running:
             raise UserError(f"No trial has finished: {failed[0]}")
         return None
-    best = max(finished, key=lambda row: (row.value, -row.number))
-    whole = plan.config.replace(out=str(plan.file("best")))  # not a part of the source
-    command = shlex.join(["unida", "adapt", *to_arguments(with_values(whole, best.values))])
+    best = max(finished, key=lambda trial: (trial.value, -trial.number))
+    full = plan.config.replace(out=str(plan.file("best")))  # not a part of the source
+    command = shlex.join(["unida", "adapt", *to_arguments(with_values(full, best.values))])
     content = {
         "chosen": plan.how,
         "about": CRITERIA[plan.criterion].about,
@@ -208,27 +208,27 @@ def _conclude(rows: list[Row], plan: Plan) -> Found | None:
         "trial": best.number,
         "run": str(plan.run(best.number).relative_to(plan.out)),
         "trials": {
-            state: sum(row.state == state for row in rows)
+            state: sum(trial.state == state for trial in trials)
             for state in ("finished", "failed", "running")
         },
         "command": command,
     }
     write_text(plan.file("best.json"), json.dumps(content, indent=2) + "\n")
-    return Found(plan, rows, best, command)
+    return StudyResult(plan, trials, best, command)
 
 
-def _trials_csv(rows: list[Row], plan: Plan) -> str:
+def _trials_csv(trials: list[Trial], plan: Plan) -> str:
     header = ("trial", "state", plan.criterion, *plan.space, "run", "reason")
     table = [
         (
-            str(row.number),
-            row.state,
-            "" if row.value is None else repr(row.value),
-            *(str(row.values.get(name, "")) for name in plan.space),
-            str(plan.run(row.number).relative_to(plan.out)),
-            row.reason,
+            str(trial.number),
+            trial.state,
+            "" if trial.value is None else repr(trial.value),
+            *(str(trial.values.get(name, "")) for name in plan.space),
+            str(plan.run(trial.number).relative_to(plan.out)),
+            trial.reason,
         )
-        for row in rows
+        for trial in trials
     ]
     return to_csv(header, table)
 

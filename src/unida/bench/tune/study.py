@@ -1,9 +1,9 @@
-"""An Optuna study that many processes and machines may work on, and come back to.
+"""An Optuna study that many processes and machines may share and resume.
 
-Trials are numbered from 0 and made beforehand, waiting; what a trial tries follows from its
-number (and, for `tpe`, from the trials finished so far). A process takes a trial by turning it
-from waiting to running, which the storage lets one process do. While it runs, a lock in the
-folder is held, which the system lets go of if the process dies: then another may go on with it.
+Trials are numbered from 0 and created waiting; the values of a trial are derived from its number
+(and, for `tpe`, from the trials finished so far). A process takes a trial by changing its state
+from waiting to running, which the storage permits to one process. While it runs, the process holds
+a lock in the folder, which the system releases if the process dies: then another may resume it.
 """
 
 import math
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Row:
+class Trial:
     """A trial that was begun.
 
     Attributes:
@@ -55,12 +55,12 @@ class Study:
         sampler: Sampler,
         seed: int,
     ) -> None:
-        """Joins the study of that name, or makes it.
+        """Join the study of that name, or create it.
 
         Args:
             storage: path of a journal file, or URL of a database.
             name: of the study.
-            definition: what the study is; a study of the same name must be the same.
+            definition: of the study; a study of the same name must have the same.
             space: the fields searched.
             sampler: how values are picked.
             seed: of the picks.
@@ -76,16 +76,16 @@ class Study:
     def take(
         self, total: int, locks: Path, retake: bool = False
     ) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Trials for this process, with their values, until all are finished or with others.
+        """Yield trials for this process, until all are finished or run elsewhere.
 
-        Each must be answered by `finish` or `fail` before the next is asked for.
+        Each must be ended by `finish` or `fail` before the next is taken.
 
         Args:
             total: trials of the study.
             locks: folder of the locks.
             retake: also take trials that run on other machines, as far as the storage knows.
         """
-        while len(self._trials()) < total:  # one too many, by a race, waits until it is wanted
+        while len(self._trials()) < total:  # one too many, by a race, stays waiting
             template = self._optuna.trial.create_trial(state=self._optuna.trial.TrialState.WAITING)
             self._study.add_trial(template)
         taken = True
@@ -106,13 +106,13 @@ class Study:
         state = self._optuna.trial.TrialState.FAIL
         self._storage.set_trial_state_values(self._id(number), state)
 
-    def rows(self) -> list[Row]:
-        """Every trial that was begun, by number."""
+    def trials(self) -> list[Trial]:
+        """Return every trial that was begun, by number."""
         states = self._optuna.trial.TrialState
         names: dict[Any, Literal["finished", "failed", "running"]]
         names = {states.COMPLETE: "finished", states.FAIL: "failed", states.RUNNING: "running"}
         return [
-            Row(
+            Trial(
                 number=trial.number,
                 state=names[trial.state],
                 value=trial.value if trial.state == states.COMPLETE else None,
@@ -141,12 +141,12 @@ class Study:
             )
 
     def _begin(self, number: int, lock: IO[str], retake: bool) -> bool:
-        """Makes a trial this process's, if it is waiting or was abandoned."""
+        """Take a trial for this process, if it is waiting or was abandoned."""
         states = self._optuna.trial.TrialState
         trial_id = self._id(number)
         state = self._storage.get_trial(trial_id).state
         if state == states.RUNNING:
-            # The mark says that the trial ran here, not on a machine whose locks are not seen.
+            # The mark shows that the trial ran here, not on a machine with other locks.
             mine = retake or bool(lock.read())
         elif state == states.WAITING:
             mine = self._from_waiting(trial_id)
@@ -158,7 +158,7 @@ class Study:
         return mine
 
     def _from_waiting(self, trial_id: int) -> bool:
-        """Whether it was this process that turned the trial from waiting to running."""
+        """Return whether this process changed the trial from waiting to running."""
         try:
             running = self._optuna.trial.TrialState.RUNNING
             return bool(self._storage.set_trial_state_values(trial_id, running))
@@ -166,7 +166,7 @@ class Study:
             return False
 
     def _values(self, number: int) -> dict[str, Any]:
-        """What a trial tries; one that is gone on with has its values already."""
+        """Return the values of a trial; a resumed one has them already."""
         self._study.sampler = self._sampler_of(number)
         trial = self._optuna.trial.Trial(self._study, self._id(number))
         return {name: _suggest(trial, name, spec) for name, spec in self._space.items()}
@@ -174,7 +174,7 @@ class Study:
     def _sampler_of(self, number: int) -> "optuna.samplers.BaseSampler":
         from optuna import samplers
 
-        if self._sampler == "grid":  # its trial N is point N of the shuffled grid
+        if self._sampler == "grid":  # trial N is point N of the shuffled grid
             return samplers.GridSampler(_points(self._space), seed=self._seed)
         # A seed for every trial: processes that start alike must not draw alike.
         seed = derive_seed(self._seed, "trial", number) % 2**32
@@ -184,12 +184,12 @@ class Study:
 
 
 def grid_size(space: Space) -> int:
-    """How many points a grid has."""
+    """Return the number of points of the grid."""
     return math.prod(len(values) for values in _points(space).values())
 
 
 def _points(space: Space) -> dict[str, tuple[str, ...]]:
-    """Values by field; a range has none."""
+    """Return values by field; a range is an error."""
     points = {}
     for name, spec in space.items():
         if isinstance(spec, Range):
@@ -202,7 +202,7 @@ def _points(space: Space) -> dict[str, tuple[str, ...]]:
 
 
 def differences(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    """Entries that differ, as `steps=600` in the stored one."""
+    """Return entries that differ, as `steps=600` in the stored one."""
     names = [*stored, *(name for name in given if name not in stored)]
     return [f"{name}={stored.get(name)!r}" for name in names if stored.get(name) != given.get(name)]
 
