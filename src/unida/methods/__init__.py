@@ -1,4 +1,9 @@
-"""The methods, one short file a paper."""
+"""The methods: one short file per paper, named in `METHODS`.
+
+Lives here: each method's configuration, network parts, losses and predictions, and the presets.
+Does not live here: formulas (`unida.losses`, `unida.ops`), the training loop (`unida.training`),
+and what is added to every method after training (`unida.decision`).
+"""
 
 from unida.methods.base import Method
 from unida.methods.cmu import CMU
