@@ -23,7 +23,7 @@ ALONE = "none"
 """`refine` of a method alone."""
 REFINED = "prototypes,knn"
 """`refine` of the full refinement, whose rows are named `+ refinement`."""
-OFF: dict[str, Any] = {"holdout": 0.0, "ensemble": 1}
+OFF: dict[str, Any] = {"holdout": 0.0, "ensemble": 1, "schedule": "inverse_decay"}
 """Options that are recorded only where they are in use, so that results from before they were
 introduced stand in one row with later ones."""
 
