@@ -39,7 +39,7 @@ def layout_2d(features: Features, seed: int) -> tuple[FloatArray, str]:
     start *= 10 / np.abs(start).max()
     start += rng.normal(scale=1e-3, size=start.shape)  # equal images must not share a point
     return _optimize(start, *_graph(x), rng), (
-        "a map on which images with similar features lie close together (UMAP's layout); "
+        "UMAP's layout: images with similar features lie close together; "
         "distances between far groups mean little"
     )
 

@@ -643,7 +643,7 @@ function sortOrder() {
 function setUpMap() {
   if (!D.map) return;
   $("map").hidden = false;
-  $("map-how").textContent = `Every mark is an image; the map shows ${D.map.how}. Counts in the list are of target\u00a0·\u00a0source.`;
+  $("map-how").textContent = `Every mark is an image, placed by ${D.map.how}. Counts in the list are of target\u00a0·\u00a0source.`;
   for (let i = 0; i < N + M; i++) {
     const key = cellOf(X[i]) * CELLS + cellOf(Y[i]);
     if (!cells.has(key)) cells.set(key, []);
