@@ -65,7 +65,7 @@ def test_all_faults_are_in_one_error_and_the_network_is_untouched() -> None:
     with pytest.raises(UserError) as caught:
         load_strictly(net, tensors, "some.pt")
     assert str(caught.value) == (
-        "some.pt does not fit this network; missing: 2.bias; not wanted: 3.extra; "
+        "some.pt does not fit this network; missing: 2.bias; unexpected: 3.extra; "
         "wrong shape: 0.weight (5, 3, 1, 1) for (4, 3, 1, 1)."
     )
     assert same(copy_of(net), before)

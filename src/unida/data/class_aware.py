@@ -32,7 +32,7 @@ class ClassAware:
         """Draw a batch.
 
         Args:
-            slots: classes and clusters wanted.
+            slots: number of classes and of clusters.
             q: images a slot.
             cycle: as in `fill_slots`.
             draws: source of all choices, a CPU generator.
@@ -45,12 +45,12 @@ class ClassAware:
             return ([], []), {}
         classes = fill_slots([*self.cluster_of], slots, cycle, draws)
         clusters = fill_slots(range(self.n_clusters), slots, cycle, draws)
-        wanted = {"clusters": draw_members(self._of_cluster, clusters, q, draws)}
+        index = {"clusters": draw_members(self._of_cluster, clusters, q, draws)}
         if classes:
             matched = [self.cluster_of[label] for label in classes]
-            wanted["source"] = draw_members(self._of_class, classes, q, draws)
-            wanted["target"] = draw_members(self._of_cluster, matched, q, draws)
-        return (classes, clusters), wanted
+            index["source"] = draw_members(self._of_class, classes, q, draws)
+            index["target"] = draw_members(self._of_cluster, matched, q, draws)
+        return (classes, clusters), index
 
 
 def group_members(groups: Tensor) -> list[Tensor]:
@@ -64,7 +64,7 @@ def fill_slots(present: Sequence[int], slots: int, cycle: bool, draws: Generator
 
     Args:
         present: those to choose from.
-        slots: how many are wanted.
+        slots: their number.
         cycle: whether one comes again where fewer are present; otherwise the batch is smaller.
         draws: source of the order.
     """
@@ -80,7 +80,7 @@ def draw_members(
 
     Args:
         members: of each group, as `group_members` returns them.
-        slots: the groups wanted, none of them empty.
+        slots: groups, none of them empty.
         q: images a slot.
         draws: source of the choice, a CPU generator; the indices are on the CPU as well.
     """

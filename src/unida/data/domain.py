@@ -65,7 +65,7 @@ def load_domains(
     folder = cache_folder(config)
     needed = sum(len(samples) for samples in named_samples.values()) * 3 * size * size
     # Processes that share the images map one file, rather than each keeping its own.
-    wanted = (
+    cache = (
         "disk"
         if config.data.cache == "auto" and distributed.world_size() > 1
         else config.data.cache
@@ -74,7 +74,7 @@ def load_domains(
     def cached() -> int:
         return sum(cached_bytes(samples, size, folder) for samples in named_samples.values())
 
-    mode = choose_cache(wanted, needed, config.data.memory_gb, folder, cached)
+    mode = choose_cache(cache, needed, config.data.memory_gb, folder, cached)
     domains = {}
     for name, samples in named_samples.items():
         samples, pixels = load_pixels(samples, size, mode, folder, progress(name))

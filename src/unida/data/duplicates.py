@@ -19,8 +19,8 @@ def duplicate_share(source: tuple[Path, ...], target: tuple[Path, ...], seed: in
     """
     some = [target[i] for i in subsample(len(target), MAX_TARGET_FILES, seed, "duplicates")]
     lengths = dict(zip(some, _lengths(some), strict=True))
-    wanted = {length for length in lengths.values() if length}
-    candidates = [p for p, n in zip(source, _lengths(source), strict=True) if n in wanted]
+    target_lengths = {length for length in lengths.values() if length}
+    candidates = [p for p, n in zip(source, _lengths(source), strict=True) if n in target_lengths]
     kept = subsample(len(candidates), MAX_SOURCE_FILES, seed, "duplicates of")
     digests = set(in_order(digest_file, (str(candidates[i]) for i in kept))) - {UNREADABLE}
     readable = [str(path) for path, length in lengths.items() if length]

@@ -73,8 +73,10 @@ def embed(
         config: of the run.
         progress: called as images are done.
     """
-    wanted = dict.fromkeys(view for view in views if view != EVAL_VIEW) or (WEAK_VIEW,)
-    augmented = tuple(view.adjusted(config.data.flip, config.data.jitter) for view in wanted)
+    training_views = dict.fromkeys(view for view in views if view != EVAL_VIEW) or (WEAK_VIEW,)
+    augmented = tuple(
+        view.adjusted(config.data.flip, config.data.jitter) for view in training_views
+    )
     augmented = augmented[: config.model.frozen_views]
     backbone.to(domain.device)
     backbone.eval()
@@ -110,7 +112,7 @@ class EmbeddingCache:
         folder: the cache folder.
         network: fingerprint of everything the embeddings depend on but the image.
         width: numbers in one.
-        reuse: whether to search the folder; augmented views are drawn anew.
+        reuse: whether to search the folder; augmented views are drawn for each run.
     """
 
     def __init__(self, folder: Path, network: bytes, width: int, reuse: bool) -> None:

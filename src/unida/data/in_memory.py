@@ -166,7 +166,7 @@ def decode_opened(opener: Opener, size: int) -> Pixels:
         raise
     except UnidentifiedImageError:
         raise BadImageError("not an image") from None
-    except Exception as error:  # whoever decodes it may raise anything
+    except Exception as error:  # the code that decodes it may raise anything
         raise BadImageError(f"broken: {str(error) or type(error).__name__}") from None
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 class Projection(nn.Sequential):
     """Projection H: y → z, a two-layer perceptron.
 
-    The paper says "two-layer MLP with 2048 neurons"; the released code has 2048 → 4096 → 2048
+    The paper states a "two-layer MLP with 2048 neurons"; the released code has 2048 → 4096 → 2048
     with batch norm and leaky ReLU, that is `out` once the features and `hidden` twice that.
     """
 

@@ -62,23 +62,23 @@ def load_strictly(
         where: they come from, for the error sentence.
         assign: whether they become the network's own, which may be on the meta device.
     """
-    wanted = net.state_dict()
-    given = {k: v for k, v in tensors.items() if k in wanted or not k.startswith(_CLASSIFIER)}
-    missing = [k for k in wanted if k not in given and not k.endswith(_COUNTER)]
-    surplus = [k for k in given if k not in wanted]
+    expected = net.state_dict()
+    given = {k: v for k, v in tensors.items() if k in expected or not k.startswith(_CLASSIFIER)}
+    missing = [k for k in expected if k not in given and not k.endswith(_COUNTER)]
+    surplus = [k for k in given if k not in expected]
     shapes = [
-        f"{k} {tuple(given[k].shape)} for {tuple(wanted[k].shape)}"
-        for k in wanted
-        if k in given and given[k].shape != wanted[k].shape
+        f"{k} {tuple(given[k].shape)} for {tuple(expected[k].shape)}"
+        for k in expected
+        if k in given and given[k].shape != expected[k].shape
     ]
     faults = [
         f"{title}: {shorten(keys)}"
-        for title, keys in (("missing", missing), ("not wanted", surplus), ("wrong shape", shapes))
+        for title, keys in (("missing", missing), ("unexpected", surplus), ("wrong shape", shapes))
         if keys
     ]
     if faults:
         raise UserError(f"{where} does not fit this network; {'; '.join(faults)}.")
-    filled = {k: given[k].to(v.dtype) if k in given else v for k, v in wanted.items()}
+    filled = {k: given[k].to(v.dtype) if k in given else v for k, v in expected.items()}
     net.load_state_dict(filled, assign=assign)
 
 

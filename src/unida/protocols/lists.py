@@ -201,8 +201,10 @@ class _Finder:
         place = base / label
         if place not in self.class_folders:
             entries = self._listing(base)
-            alike = sorted(entry for entry in entries if key_of(entry) == key_of(label))
-            self.class_folders[place] = [base / e for e in ([label] if label in entries else alike)]
+            similar = sorted(entry for entry in entries if key_of(entry) == key_of(label))
+            self.class_folders[place] = [
+                base / e for e in ([label] if label in entries else similar)
+            ]
         return self.class_folders[place]
 
     def _listing(self, folder: Path) -> frozenset[str]:

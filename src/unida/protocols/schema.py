@@ -335,9 +335,9 @@ def _names(value: object, field_: str) -> tuple[str, ...]:
 
 
 def _check_distinct(
-    names: Iterable[str], field_: str, alike: Callable[[str], str] = key_of
+    names: Iterable[str], field_: str, normalise: Callable[[str], str] = key_of
 ) -> None:
-    twice = [key for key, n in Counter(map(alike, names)).items() if n > 1]
+    twice = [key for key, n in Counter(map(normalise, names)).items() if n > 1]
     if twice:
         raise UserError(f"{field_} has names more than once or too much alike: {shorten(twice)}.")
 

@@ -186,7 +186,7 @@ def _rows(
     if missing:
         raise UserError(
             f"{domain} below {root} has no image of {len(missing)} of the {len(classes)} classes "
-            f"it needs in {setting} ({shorten(missing)}): unida data check says more."
+            f"it needs in {setting} ({shorten(missing)}): see unida data check."
         )
     return [(path, name) for name in classes for path in images[name]]
 

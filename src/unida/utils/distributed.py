@@ -1,7 +1,7 @@
 """Distributed training: every process forwards its shard of a batch through the backbone.
 
-Features are gathered, with gradient, so that losses, memories and clusters see the whole batch and
-are the same in every process. In a single process all functions here do nothing.
+Features are gathered, with gradient, so that losses, memories and clusters are computed from the
+whole batch and are the same in every process. In a single process all functions do nothing.
 """
 
 import os

@@ -1,4 +1,8 @@
-"""The data sets of the benchmarks as plain data: one TOML file each, and no code but this."""
+"""Benchmark data sets as plain data.
+
+Lives here: one TOML file a data set (schema: `unida.protocols.schema`), and their reader.
+Does not live here: any other code; a data set is added as one file.
+"""
 
 import functools
 import tomllib
