@@ -241,6 +241,28 @@ class TestConfigure:
         with pytest.raises(UserError, match="launch is 'fast'; allowed: auto, eager"):
             configure(launch="fast")
 
+    def test_settings_that_are_now_refinement_become_that_option(
+        self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        @dataclass(frozen=True)
+        class Settings:
+            beta: float = 0.5
+
+        for name in ("san", "ovanet"):
+            monkeypatch.setattr(METHODS[name], "Config", Settings)
+        for method, settings, refine in (
+            ("san", {"neighbours": 0}, "none"),
+            ("san", {"neighbours": None, "anchors": True}, "prototypes,knn"),
+            ("san", {"neighbours": "6", "anchors": "false"}, "knn"),
+            ("san", {"neighbours": 6}, "auto"),
+            ("ovanet", {"neighbours": 4}, "knn"),
+        ):
+            caplog.clear()
+            config = configure(method, {"beta": 0.7, **settings})
+            assert (config.settings, config.decision.refine) == (Settings(0.7), refine)
+            assert caplog.records
+        assert configure("san", {"neighbours": 0}, refine="knn").decision.refine == "knn"
+
 
 FULL = configure(
     "san", {"beta": 0.3, "contrast": "none"}, source="s", target="t", out="o", weights="none",

@@ -279,6 +279,7 @@ RENAMED: dict[str, str | dict[str, dict[str, Any]]] = {
     },
     "at_once": "workers",  # of `unida bench`, as the next
     "in_a_row": "runs_per_worker",
+    "way": "algorithm",  # of `unida discover`
 }
 """Options of the last release and their names now, or what each value is now."""
 

@@ -13,6 +13,7 @@ import pytest
 import tyro
 
 from unida.cli.adapt import Adapt
+from unida.cli.discover import Discover
 from unida.cli.main import COMMANDS, main
 from unida.cli.parser import parse
 from unida.errors import UserError
@@ -152,6 +153,7 @@ class TestParse:
             given = Adapt.parse("adapt", ["--members", "3", "--launch=compiled"])
         assert (given.decision.ensemble, given.compute.compile) == (3, True)
         assert caplog.records
+        assert Discover.parse("discover", ["run", "--way", "kmeans"]).algorithm == "kmeans"
         with pytest.raises(UserError, match="launch is 'slow'"):
             Adapt.parse("adapt", ["--launch", "slow"])
 

@@ -184,7 +184,7 @@ class TestPython:
 
 def test_help_says_how_with_an_example(capfd: Capture) -> None:
     for command in COMMANDS:
-        assert main([command, "--help"]) == 0
+        assert main([*command.split(), "--help"]) == 0
         shown = capfd.readouterr().out
         assert f"unida {command}" in shown
         assert "Example" in shown, command

@@ -83,7 +83,15 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 
 def test_it_shows_the_commands_that_a_newcomer_needs() -> None:
     used = {line.split()[1] for line in LINES if line.startswith("unida ")}
-    assert used == set(COMMANDS) - {"methods", "data", "bench", "table", "figure", "tune", "demo"}
+    assert used == set(COMMANDS) - {
+        "methods",
+        "data check",
+        "bench",
+        "table",
+        "figure",
+        "tune",
+        "demo",
+    }
 
 
 def test_two_folders_become_a_label_for_every_picture(shown: Shown) -> None:
