@@ -20,6 +20,9 @@ from unida.model import load
 from unida.pipeline import run_adaptation
 
 
+pytestmark = pytest.mark.slow
+
+
 @pytest.fixture(scope="session", params=CASES, ids=lambda case: case.name)
 def trained(
     request: pytest.FixtureRequest, digits: Task, tmp_path_factory: pytest.TempPathFactory

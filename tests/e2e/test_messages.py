@@ -46,7 +46,7 @@ ADAPT = {
     "--set beta=x": ["beta", "'x'", "float"],
     "--set beta=-1": ["beta", "-1.0", "from 0 to 1000"],
     "--set third=cubic": ["third", "'cubic'", "log, sigmoid"],
-    "--method sam": ["method", "'sam'", "cmu, dance, dcc"],
+    "--method sam": ["method", "'sam'"],
     "--backbone resnet51": ["backbone", "'resnet51'", "small_cnn, resnet18"],
     "--reject always": ["reject", "'always'", "own, mixture"],
     "--device tpu": ["device", "'tpu'", "auto, cpu, cuda"],
