@@ -19,7 +19,6 @@ from unida.methods import METHODS
 from unida.model import load
 from unida.pipeline import run_adaptation
 
-
 pytestmark = pytest.mark.slow
 
 
