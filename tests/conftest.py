@@ -56,12 +56,20 @@ def finished_run(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path
     return out
 
 
+SLOW_FILES = {
+    "test_bench.py", "test_ray.py", "test_tune.py", "test_benchmarks.py", "test_distributed.py",
+    "test_figures.py", "test_ensemble.py",
+}  # fmt: skip
+"""Their tests start processes, train many runs or draw; left out by make test-fast."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip GPU tests where there is none; mark tests in a browser as slow."""
+    """Skip GPU tests where there is none; mark slow files and browser tests."""
     for item in items:
         if item.get_closest_marker("gpu") and not torch.cuda.is_available():
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
-        if "browser" in getattr(item, "fixturenames", ()):
+        uses_browser = "browser" in getattr(item, "fixturenames", ())
+        if uses_browser or item.path.name in SLOW_FILES:
             item.add_marker(pytest.mark.slow)
 
 
