@@ -16,7 +16,6 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
-import torch.nn.functional as F
 from PIL import Image
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -26,8 +25,10 @@ from tests.tasks import Task
 from unida import __version__
 from unida.cli.main import main
 from unida.data.augmentations import EVAL_VIEW, make_view
+from unida.data.pixels import ArrayStore
 from unida.decision.calibration import tempered
-from unida.decision.inference import predict_batches
+from unida.decision.inference import fit_target, predict_batches
+from unida.decision.predictor import Predictor
 from unida.decision.rejection import Rule
 from unida.errors import UserError
 from unida.export import OUTPUTS, Deployed, Format, export_model
@@ -53,7 +54,8 @@ pytestmark = pytest.mark.slow
 def wrapped(method: Any, name: str, image_size: int = 16, **more: Any) -> Model:
     rules = {"own": Rule("own", 0.0, "a note")}
     size = image_size + 3  # an odd margin: the middle is not a matter of luck
-    return Model(method.eval(), name, CLASSES, image_size, size, rules, "own", CPU, **more)
+    predictor = Predictor(method).eval()
+    return Model(predictor, name, CLASSES, image_size, size, rules, "own", CPU, **more)
 
 
 @cache
@@ -66,8 +68,6 @@ def toy(name: str, **settings: Any) -> Model:
             buffer.fill_(12)  # clusters in use
         elif place == "match":
             buffer.copy_(torch.arange(len(buffer)) % 8 - 4)  # every second of them a class
-        elif place == "there":
-            buffer.copy_(torch.arange(len(buffer)) != 1)  # all classes but one have an anchor
         elif buffer.is_floating_point() and not key.startswith("backbone.") and "run" not in key:
             buffer.copy_(torch.rand(buffer.shape))
     return lively(wrapped(method, name))
@@ -99,7 +99,7 @@ def pictures(model: Model, n: int = sum(BATCHES)) -> torch.Tensor:
 def ours(model: Model, reject: str | None = None) -> Answers:
     """What `Model.predict` builds on, of all pictures at once."""
     images = pictures(model).permute(0, 3, 1, 2)
-    scored = predict_batches(model.method, [images], len(images), model.image_size, CPU)
+    scored = predict_batches(model.predictor, [images], len(images), model.image_size, CPU)
     unknown = model.rule(reject).is_unknown(scored.unknown_score)
     label = np.where(unknown, len(model.classes), scored.probs.argmax(1))
     probs = tempered(scored.probs, model.temperature)
@@ -174,20 +174,16 @@ def test_both_files_say_what_the_model_says(name: str, tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-def test_anchors_are_in_both_files(tmp_path: Path) -> None:
-    model = toy("san", anchors=True, nearest_by="z_then_y")
-    images = pictures(model).permute(0, 3, 1, 2)
-    z = predict_batches(model.method, [images], len(images), model.image_size, CPU).features
-    memory = model.method.neighbours
-    by_z = memory.circles[0]
-    by_z.centre.copy_(torch.from_numpy(z).mean(0))
-    by_z.rows.copy_(F.normalize(torch.from_numpy(z[:24]) - by_z.centre))
-    memory.anchors.directions.copy_(by_z.rows[:4])
-    for circle in memory.circles:
-        circle.said.copy_(memory.anchors.says(by_z.rows, circle.said))
-    model = lively(model)
+def test_refinement_is_in_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("unida.decision.prototypes.MIN_PER_CLASS", 0.1)
+    plain = lively(wrapped(build("san"), "san"))
+    store = ArrayStore(pictures(plain).permute(0, 3, 1, 2))
+    fitted = fit_target(plain.method, store, 16, CPU, "prototypes,knn")
+    assert fitted.predictor.refiner is not None
+    assert not fitted.predictor.refiner.is_partial
+    model = lively(dataclasses.replace(plain, predictor=fitted.predictor))
+    assert not np.allclose(ours(model)["unknown_score"], ours(plain)["unknown_score"])
     assert_both_files_agree(model, tmp_path)
-    assert 1 not in ours(model)["label"], "it has no anchor"
 
 
 def test_a_resnet_says_the_same(tmp_path: Path) -> None:
@@ -249,12 +245,12 @@ def test_a_score_at_the_threshold_or_no_number_at_all_is_unknown() -> None:
     """The same answer as `Rule.is_unknown`, in double precision."""
     scores = torch.tensor([0.1, 0.1, math.nan, -1.0])
 
-    class Said(torch.nn.Module):
-        def predict(self, images: torch.Tensor) -> Any:
+    class Fixed(torch.nn.Module):
+        def forward(self, images: torch.Tensor) -> Any:
             probs = torch.tensor([[0.2, 0.8]]).repeat(4, 1)
             return Outputs(probs, scores, probs)
 
-    model: Any = dataclasses.replace(toy("source_only"), method=Said())  # type: ignore[arg-type]
+    model: Any = dataclasses.replace(toy("source_only"), predictor=Fixed())  # type: ignore[arg-type]
     images = torch.zeros(4, 19, 19, 3, dtype=torch.uint8)
     for threshold in (float(scores[0]), 0.1):  # 0.1 in single precision is a little above 0.1
         rule = Rule("own", threshold, "")
@@ -265,7 +261,7 @@ def test_a_score_at_the_threshold_or_no_number_at_all_is_unknown() -> None:
 class TestRefusals:
     def test_a_transductive_method_says_why_not(self, tmp_path: Path) -> None:
         model = wrapped(build("uniot"), "uniot")
-        with pytest.raises(UserError, match="uniot judges a set of images as a whole"):
+        with pytest.raises(UserError, match="uniot labels a set of images as a whole"):
             export_model(model, tmp_path / "a.onnx")
         assert not list(tmp_path.iterdir())
 

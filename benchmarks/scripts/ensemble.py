@@ -14,10 +14,11 @@ import itertools
 import json
 from pathlib import Path
 
+from unida.decision.ensemble import make_ensemble
+
 from unida.bench.results import ALONE, Result, read_runs, write_results
 from unida.bench.scoring import load_images, true_names, under_rules
 from unida.data.samples import read_labelled
-from unida.decision.ensemble import make_ensemble
 from unida.decision.inference import predict_images
 from unida.decision.rejection import fit_rules
 from unida.evaluation.evaluate import compare, defined, rank

@@ -29,7 +29,7 @@ from accelerate import Accelerator
 from unida.data.domain import Domain
 from unida.methods import METHODS, Method
 from unida.methods.presets import configure
-from unida.training.loop import Batches
+from unida.training.batches import Batches
 
 SGD = torch.optim.SGD
 TIMES = ("ms_per_step", "fastest_ms", "times_as_fast", "seconds_of_2000")

@@ -28,7 +28,8 @@ from unida.methods import METHODS, Method
 from unida.models.backbones import build_backbone as build_by_name
 from unida.models.backbones.base import Backbone, precomputed_features
 from unida.models.backbones.hf import rebuild
-from unida.training.loop import Batches, Report, train
+from unida.training.batches import Batches
+from unida.training.loop import StepCallback, train
 from unida.training.run_folder import RunFolder
 from unida.types import Sizes
 from unida.utils.devices import pick_device
@@ -245,7 +246,7 @@ class NoCheckpoints(RunFolder):
 
 
 def drive(
-    method: Method, batches: Batches, config: RunConfig, device: torch.device, report: Report
+    method: Method, batches: Batches, config: RunConfig, device: torch.device, report: StepCallback
 ) -> None:
     """Run the training loop in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:

@@ -42,7 +42,8 @@ from unida.evaluation.selection import entropy, neighbourhood_density, separatio
 from unida.losses import info_nce, soft_contrastive
 from unida.methods import Method
 from unida.model import to_predictions
-from unida.training.loop import Batches, _Look
+from unida.training.batches import Batches
+from unida.training.extractor import DomainFeatures
 from unida.training.predictions import prediction_lines
 from unida.training.run_folder import RunFolder
 from unida.types import Batch, Outputs, Sizes
@@ -211,7 +212,7 @@ def extracting(n: int, s: Setting, most: int | None = None) -> Work:
     """Extract features of embeddings as the loop does: of all images, or of some."""
     domain = machine.random_domain(features(n, s)[:, None], s.n_classes, s.device)
     config = RunConfig.from_flat(batch=s.batch)
-    look = _Look(build("source_only", n, s).eval(), Batches(domain, domain, config))
+    look = DomainFeatures(build("source_only", n, s).eval(), Batches(domain, domain, config))
     index = None if most is None else torch.randperm(n)[:most]
     return torch.no_grad()(lambda: look("target", index))
 

@@ -28,7 +28,7 @@ from unida.config import RunConfig
 from unida.data.domain import Domain
 from unida.methods import METHODS
 from unida.models.backbones.base import Backbone
-from unida.training.loop import Batches
+from unida.training.batches import Batches
 from unida.utils.devices import pick_dtype
 
 MODES = {

@@ -42,7 +42,7 @@ from torch import Tensor
 from unida.config import RunConfig
 from unida.data.domain import Domain, load_domains
 from unida.data.samples import read_source, read_unlabelled
-from unida.training.loop import Batches
+from unida.training.batches import Batches
 
 FIXED = "fixed"
 ON_CPU = {

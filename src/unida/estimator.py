@@ -289,7 +289,7 @@ def _train(config: RunConfig, handed: dict[str, InMemory], given: Backbone | Non
     source, target = domains["source"], domains["target"]
     learned, _ = hold_out(source.samples, config.data.holdout, config.optim.seed)
     config = config.replace(batch=max(2, min(config.optim.batch, len(learned), len(target))))
-    model = adapt_domains(config, source, target, backbone)
+    model = adapt_domains(config, source, target, backbone).model
     if config.output.report:
         report_if_possible(RunFolder(config.output.out))
     return model

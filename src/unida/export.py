@@ -1,7 +1,7 @@
-"""A trained model as one file that runs without this package: pixels in, verdicts out.
+"""A trained model as one file that runs without this package: pixels in, labels out.
 
-Inside the file are the plain view, the network and the reject rule; outside stays only what turns
-a file into pixels: decoding, turning upright and squeezing to a square.
+The file holds the evaluation view, the network, its refinement and the reject rule. Decoding,
+turning upright and resizing to a square are left to its user.
 """
 
 import importlib.util
@@ -48,18 +48,18 @@ class Deployed(nn.Module):
 
     def __init__(self, model: Model, rule: Rule) -> None:
         super().__init__()
-        self.method, self.image_size = model.method, model.image_size
+        self.predictor, self.image_size = model.predictor, model.image_size
         self.temperature = model.temperature
         # In double precision, as `Rule.is_unknown` compares.
         self.register_buffer("threshold", torch.tensor(rule.threshold, dtype=torch.float64))
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         pixels = images.permute(0, 3, 1, 2)
-        said = self.method.predict(make_view(EVAL_VIEW, pixels, self.image_size, torch.Generator()))
-        known = said.unknown_score.double() < self.threshold
-        label = torch.where(known, said.probs.argmax(1), said.probs.shape[1])
-        probs = self._tempered(said.probs)
-        return dict(zip(OUTPUTS, (label, probs, said.unknown_score), strict=True))
+        outputs = self.predictor(make_view(EVAL_VIEW, pixels, self.image_size, torch.Generator()))
+        known = outputs.unknown_score.double() < self.threshold
+        label = torch.where(known, outputs.probs.argmax(1), outputs.probs.shape[1])
+        probs = self._tempered(outputs.probs)
+        return dict(zip(OUTPUTS, (label, probs, outputs.unknown_score), strict=True))
 
     def _tempered(self, probs: Tensor) -> Tensor:
         """The same as `unida.decision.calibration.tempered`, which is for arrays."""
@@ -82,10 +82,10 @@ def export_model(model: Model, to: Path, kind: Format = "onnx", reject: str | No
     """
     if model.method.about.transductive:
         raise UserError(
-            f"{model.method_name} judges a set of images as a whole (it is transductive): a file "
-            "that judges images batch by batch would give other labels, so there is none."
+            f"{model.method_name} labels a set of images as a whole (it is transductive): a file "
+            "that labels images batch by batch would give other labels, so there is none."
         )
-    if model.method.backbone.is_precomputed:
+    if model.backbone.is_precomputed:
         raise UserError("The model was trained on features: there is no network for images in it.")
     rule = model.rule(reject)
     about = describe(model, rule)

@@ -1,4 +1,4 @@
-"""A trained model: loaded from one file, it labels images and says 'unknown'."""
+"""A trained model: method, refinement, reject rule and calibration in one file."""
 
 import dataclasses
 import itertools
@@ -21,12 +21,21 @@ from unida.data.in_memory import Opener, decode_opened, wrap_array
 from unida.data.pixels import ArrayStore
 from unida.data.samples import Skipped, read_unlabelled
 from unida.decision.calibration import confidence
-from unida.decision.ensemble import Ensemble, backbones, make_ensemble
 from unida.decision.inference import predict_batches, predict_images
+from unida.decision.predictor import (
+    AnyPredictor,
+    Ensemble,
+    Predictor,
+    combine,
+    member_backbones,
+)
+from unida.decision.refinement import Refiner
 from unida.decision.rejection import Rule, decide, pick_rule
 from unida.errors import UserError, require, shorten
+from unida.legacy import migrate_model
 from unida.methods import METHODS, Method
 from unida.models.backbones import rebuild_backbone
+from unida.models.backbones.base import Backbone
 from unida.models.weights import load_strictly, read_weights
 from unida.training.run_folder import RunFolder, write_file
 from unida.types import Prediction, Scored, Sizes
@@ -34,7 +43,7 @@ from unida.utils import distributed
 from unida.utils.devices import pick_device
 from unida.utils.parallel import in_order
 
-FORMAT = 6
+FORMAT = 7
 
 OneImage = str | Path | Image.Image | Opener
 Images = Sequence[OneImage] | OneImage | Tensor | npt.NDArray[Any]
@@ -46,20 +55,20 @@ class Model:
     """A trained model and everything needed to use it.
 
     Attributes:
-        method: the network, in evaluation mode.
+        predictor: the method with its refiner, or an ensemble, in evaluation mode.
         method_name: key of `METHODS`.
         classes: the known classes.
         image_size: side of what the network sees.
         pixel_size: side of what it is cut from.
-        rules: reject rules that were fitted, by the name they were asked for.
-        reject: the rule used unless another is asked for.
+        rules: fitted reject rules, by the name they were asked for.
+        reject: the rule used unless another is named.
         device: where it computes.
         temperature: of the confidences (`unida.decision.calibration`).
         known: quantiles of the unknown scores of held-out source images
-        (`unida.decision.rejection`).
+            (`unida.decision.rejection`).
     """
 
-    method: Method
+    predictor: AnyPredictor
     method_name: str
     classes: tuple[str, ...]
     image_size: int
@@ -70,11 +79,21 @@ class Model:
     temperature: float = 1.0
     known: tuple[float, ...] = ()
 
+    @property
+    def method(self) -> Method:
+        """The method; the first member's in an ensemble."""
+        return self.predictor.method
+
+    @property
+    def backbone(self) -> Backbone:
+        return self.predictor.backbone
+
     def rule(self, name: str | None = None) -> Rule:
+        """Return a fitted rule; the model's own choice by default."""
         return pick_rule(self.rules, name or self.reject, self.known)
 
     def with_rule(self, name: str) -> "Model":
-        """The same with one more rule among its rules."""
+        """Return the model with one more rule."""
         return dataclasses.replace(self, rules=self.rules | {name: self.rule(name)})
 
     def predict(
@@ -83,12 +102,11 @@ class Model:
         reject: str | None = None,
         skipped: list[Skipped] | None = None,
     ) -> list[Prediction]:
-        """Labels images.
+        """Label images.
 
         Args:
-            images: image files, folders of images, PIL images or functions that give one; one or
-                several. An array of images, uint8; or of their embeddings as the backbone makes
-                them, (N, D).
+            images: image files, folders of images, PIL images or functions that return one; one or
+                several. An array of images, uint8; or of their embeddings by the backbone, (N, D).
             reject: a rule by name (`unida.decision.rejection.RULES`), such as `own` or
             `source:0.05`; by
                 default the model's.
@@ -101,7 +119,7 @@ class Model:
     def score(
         self, images: Images, skipped: list[Skipped] | None = None, features: bool = True
     ) -> tuple[list[Path | None], Scored]:
-        """What the method says of images, before any rule decides; `features` if they are wanted.
+        """Compute outputs on images, before a rule is applied; `features` if they are wanted.
 
         Returns:
             The path of each image that could be used (None for one in memory) and its outputs.
@@ -112,10 +130,10 @@ class Model:
             images = wrap_array(images).items
         if isinstance(images, Tensor):
             return self._score_embeddings(images, features)
-        if self.method.backbone.is_precomputed:
+        if self.backbone.is_precomputed:
             raise UserError(
-                "This model was trained on embeddings and has no backbone: hand over embeddings, "
-                f"{self.method.backbone.out_features} numbers an image."
+                "This model was trained on embeddings and has no backbone: pass embeddings, "
+                f"{self.backbone.out_features} numbers an image."
             )
         one = isinstance(images, str | Path | Image.Image) or callable(images)
         items = list(_expand([images] if one else images))  # type: ignore[list-item, arg-type]
@@ -130,7 +148,7 @@ class Model:
         first = next(decoded, None)
         if first is None:
             reasons = shorten([f"{one.path} ({one.reason})" for one in bad], 3)
-            raise UserError(f"There is no image to look at: {reasons or 'none was given'}.")
+            raise UserError(f"There is no image to label: {reasons or 'none was given'}.")
         alone = (
             len(first) == distributed.world_size() == 1
         )  # and so the last batch: only that is not full
@@ -138,7 +156,7 @@ class Model:
             self._refuse_one()
         batches = itertools.chain([first], decoded)
         scored = predict_batches(
-            self.method, batches, len(items), self.image_size, self.device, features
+            self.predictor, batches, len(items), self.image_size, self.device, features
         )
         paths, bad = distributed.gather_objects(paths), distributed.gather_objects(bad)
         if bad and skipped is None:
@@ -151,28 +169,30 @@ class Model:
         return paths, scored
 
     def _score_embeddings(self, rows: Tensor, features: bool) -> tuple[list[Path | None], Scored]:
-        """Of embeddings, a row an image; the backbone is not asked."""
-        width = self.method.backbone.out_features
+        """Compute outputs on embeddings, a row an image."""
+        width = self.backbone.out_features
         fits = rows.ndim in (2, 3) and rows.shape[-1] == width and len(rows) > 0
         require(fits, "shape of the embeddings", tuple(rows.shape), f"(N, {width})")
         if len(rows) == 1:
             self._refuse_one()
         store = ArrayStore((rows if rows.ndim == 3 else rows[:, None]).float())
-        scored = predict_images(self.method, store, self.image_size, self.device, features=features)
+        scored = predict_images(
+            self.predictor, store, self.image_size, self.device, features=features
+        )
         return [None] * len(rows), scored
 
     def _refuse_one(self) -> None:
-        """One image, where the method cannot judge it alone."""
+        """Refuse a single image where the method is transductive."""
         if self.method.about.transductive:
             raise UserError(
-                f"{self.method_name} judges a set of images as a whole (it is transductive): "
-                "hand over all of them, not one."
+                f"{self.method_name} labels a set of images as a whole (it is transductive): "
+                "pass all of them, not one."
             )
 
     def _decoded(
         self, items: list[_Item], paths: list[Path | None], bad: list[Skipped]
     ) -> Iterator[Tensor]:
-        """Batches of pixels; notes the path of each image, and what is left out."""
+        """Decode images into batches; collect the path of each, and what is left out."""
         pixels: list[Pixels] = []
         for result in in_order(self._decode, items):
             if isinstance(result, Skipped):
@@ -198,13 +218,14 @@ class Model:
             return Skipped(path or Path("an image in memory"), str(error))
 
     def save(self, path: Path) -> None:
-        """Writes weights and description into one safetensors file."""
+        """Write weights and description into one safetensors file."""
+        members = _members_of(self.predictor)
         description = {
             "format": FORMAT,
             "method": self.method_name,
             "settings": dataclasses.asdict(self.method.config),
-            "backbone": self.method.backbone.spec,
-            "pretrained": self.method.backbone.pretrained,
+            "backbone": self.backbone.spec,
+            "pretrained": self.backbone.pretrained,
             "classes": self.classes,
             "sizes": dataclasses.asdict(self.method.sizes),
             "image_size": self.image_size,
@@ -213,18 +234,21 @@ class Model:
             "rules": {name: dataclasses.asdict(rule) for name, rule in self.rules.items()},
             "temperature": self.temperature,
             "known": self.known,
+            "refiners": [one.refiner.config if one.refiner else None for one in members],
+            "shares_backbone": isinstance(self.predictor, Ensemble)
+            and self.predictor.shares_backbone,
         }
-        if isinstance(self.method, Ensemble):
-            description["members"] = len(self.method.members)
-            description["one_network"] = self.method.one_network
-        state, left_out = self.method.state_dict(), self.method.training_only
-        tensors = {k: v.detach().cpu().contiguous() for k, v in state.items() if k not in left_out}
+        tensors = {
+            _stored_name(name): tensor.detach().cpu().contiguous()
+            for name, tensor in self.predictor.state_dict().items()
+            if name not in _training_only(self.predictor)
+        }
         content = save_tensors(tensors, metadata={"unida": json.dumps(description)})
         write_file(path, lambda file: file.write(content))
 
 
 def load(run: str | Path, device: str = "auto") -> Model:
-    """Loads a trained model from a run folder or a model.safetensors."""
+    """Load a trained model from a run folder or a model.safetensors."""
     path = Path(run)
     if path.is_dir() or not path.exists():
         folder = RunFolder(path)
@@ -232,23 +256,15 @@ def load(run: str | Path, device: str = "auto") -> Model:
             state = "is not finished" if folder.config.exists() else "holds no run"
             raise UserError(f"{path} {state}: there is no model.safetensors in it.")
         path = folder.model
-    tensors, remarks = read_weights(path)
-    if "unida" not in remarks:
+    tensors, metadata = read_weights(path)
+    if "unida" not in metadata:
         raise UserError(f"{path} is not a model of unida.")
-    d = json.loads(remarks["unida"])
-    require(d["format"] == FORMAT, f"format of {path}", d["format"], f"{FORMAT}; train it again")
-    cls = METHODS[d["method"]]
-    backbone = rebuild_backbone(d["backbone"])
-    backbone.pretrained = d.get("pretrained", True)
-    settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
-    sizes, places = Sizes(**d["sizes"]), backbones(backbone, *_members(d))
-    with torch.device("meta"):  # nothing is allocated: the stored tensors take their places
-        method = make_ensemble([cls(settings, place, sizes) for place in places], backbone)
-    method.drop_training_state()
-    load_strictly(method, tensors, str(path), assign=True)
+    d, tensors = migrate_model(json.loads(metadata["unida"]), tensors, FORMAT, str(path))
+    predictor = _build_predictor(d)
+    load_strictly(predictor, {_module_name(k, d): v for k, v in tensors.items()}, str(path), True)
     where = pick_device(device)
     return Model(
-        method=method.to(where).eval(),
+        predictor=predictor.to(where).eval(),
         method_name=d["method"],
         classes=tuple(d["classes"]),
         image_size=d["image_size"],
@@ -261,9 +277,48 @@ def load(run: str | Path, device: str = "auto") -> Model:
     )
 
 
-def _members(description: dict[str, Any]) -> tuple[int, bool]:
-    """How many models there are in one, and whether they share a network."""
-    return description.get("members", 1), description.get("one_network", False)
+def _build_predictor(d: dict[str, Any]) -> AnyPredictor:
+    """Build the modules a description names; the stored tensors take their places."""
+    cls = METHODS[d["method"]]
+    backbone = rebuild_backbone(d["backbone"])
+    backbone.pretrained = d.get("pretrained", True)
+    settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
+    sizes, refiners = Sizes(**d["sizes"]), d["refiners"]
+    places = member_backbones(backbone, len(refiners), d["shares_backbone"])
+    with torch.device("meta"):  # nothing is allocated
+        members = [
+            Predictor(cls(settings, place, sizes), Refiner(**config) if config else None)
+            for place, config in zip(places, refiners, strict=True)
+        ]
+        predictor = combine(members, backbone)
+    for member in members:
+        member.method.drop_training_state()
+    return predictor
+
+
+def _members_of(predictor: AnyPredictor) -> list[Predictor]:
+    return list(predictor.members) if isinstance(predictor, Ensemble) else [predictor]
+
+
+def _training_only(predictor: AnyPredictor) -> set[str]:
+    """Names of buffers that no prediction reads."""
+    starts = {id(module): name for name, module in predictor.named_modules()}
+    return {
+        f"{starts[id(member.method)]}.{name}"
+        for member in _members_of(predictor)
+        for name in member.method.training_only
+    }
+
+
+def _stored_name(name: str) -> str:
+    """Name of a tensor in the file: a single method's are at the top, as its backbone's are."""
+    return name.removeprefix("method.")
+
+
+def _module_name(name: str, description: dict[str, Any]) -> str:
+    """The inverse of `_stored_name`."""
+    is_own = len(description["refiners"]) > 1 or name.startswith("refiner.")
+    return name if is_own else f"method.{name}"
 
 
 def to_predictions(
@@ -273,10 +328,10 @@ def to_predictions(
     classes: tuple[str, ...],
     temperature: float = 1.0,
 ) -> Iterator[Prediction]:
-    """The verdicts on scored images, one at a time; confidences at that temperature."""
+    """Apply a rule to scored images, one at a time; confidences at that temperature."""
     labels = decide(scored.probs, scored.unknown_score, rule, classes)
-    sure = confidence(scored.probs, temperature)
-    rows = zip(paths, labels, sure, scored.unknown_score, strict=True)
+    confidences = confidence(scored.probs, temperature)
+    rows = zip(paths, labels, confidences, scored.unknown_score, strict=True)
     return (Prediction(path, label, float(c), float(u), rule.name) for path, label, c, u in rows)
 
 

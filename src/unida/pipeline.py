@@ -1,4 +1,4 @@
-"""The main job: two sets of images in, a trained model and a verdict on every target image out."""
+"""The main job: two sets of images in; a trained model and a label for every target image out."""
 
 import logging
 import os
@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from unida.conclusion import conclude, log_warnings
 from unida.config import RunConfig
 from unida.data.domain import Domain, load_domains
 from unida.data.duplicates import duplicate_share
 from unida.data.embeddings import embed
 from unida.data.holdout import hold_out
 from unida.data.samples import Samples, read_source, read_unlabelled
-from unida.decision.ensemble import backbones, check_ensemble, make_ensemble
+from unida.decision.predictor import check_ensemble, member_backbones
 from unida.decision.rejection import check_rule
 from unida.errors import UserError, require, require_known, shorten
 from unida.evaluation.diagnostics import DataFacts, Diagnostic, check_data, count_images
@@ -27,7 +26,9 @@ from unida.models.backbones import build_backbone
 from unida.models.backbones.base import Backbone
 from unida.models.weights import FROM_SCRATCH
 from unida.report.build import report_if_possible
-from unida.training.loop import Batches, CheckpointCallback, Report, resolve_run, train
+from unida.result import RunResult, fit_decision, log_diagnostics, write_result
+from unida.training.batches import Batches
+from unida.training.loop import CheckpointCallback, StepCallback, resolve_run, train
 from unida.training.run_folder import RunFolder
 from unida.types import Sizes
 from unida.utils import distributed
@@ -48,14 +49,14 @@ def adapt(
     settings: Mapping[str, object] | None = None,
     **options: Any,
 ) -> Model:
-    """Trains on labelled source and unlabelled target images; the run lies in `out`.
+    """Train on labelled source and unlabelled target images; the run lies in `out`.
 
     Args:
         source: folder with one sub-folder a class, list file or CSV.
-        target: any folder of images, list file or CSV; labels are not looked at.
+        target: any folder of images, list file or CSV; labels are not used.
         out: folder of the run.
         method: a method or a preset; `unida methods` lists them.
-        resume: go on with the unfinished run in `out`.
+        resume: continue the unfinished run in `out`.
         settings: of the method, such as `{"beta": 0.5}`.
         **options: of the run, named flat: `backbone`, `steps`, `batch`, … (`RunConfig`).
 
@@ -67,34 +68,47 @@ def adapt(
 
 
 def run_adaptation(
+    config: RunConfig, resume: bool = False, progress: Progress = NO_PROGRESS
+) -> Model:
+    """Train by a complete configuration; a finished run is loaded."""
+    folder = RunFolder(config.output.out)
+    if resume and folder.done.exists():
+        logger.info("%s is finished already.", folder.path)
+        return load(folder.path, config.compute.device)
+    return run(config, resume, progress=progress).model
+
+
+def run(
     config: RunConfig,
     resume: bool = False,
-    watch: CheckpointCallback | None = None,
+    on_checkpoint: CheckpointCallback | None = None,
     progress: Progress = NO_PROGRESS,
-) -> Model:
-    """The same for a complete configuration; `watch` sees the method at every checkpoint."""
-    config = checked(config)
-    run = RunFolder(config.output.out)
-    if resume and run.done.exists():
-        logger.info("%s is finished already.", run.path)
-        return load(run.path, config.compute.device)
+) -> RunResult:
+    """Read, decode, train, fit the decision and write the run.
+
+    Args:
+        config: complete.
+        resume: continue from the last checkpoint.
+        on_checkpoint: called with the method at every checkpoint.
+        progress: shows what goes on.
+    """
+    config = check_config(config)
     device = pick_device(config.compute.device)
     distributed.setup(device)
     if distributed.is_main_process():
-        run.refuse_if_taken(config, resume)
+        RunFolder(config.output.out).refuse_if_taken(config, resume)
     samples = {
         "source": read_source(config.data.source),
         "target": read_unlabelled(config.data.target),
     }
     backbone = make_backbone(config)  # before the images: a missing file is found at once
     with distributed.main_process_first():
-        domains = load_domains(
-            config, device, samples, lambda name: progress.task(f"reading {name}")
-        )
-    model = adapt_domains(config, domains["source"], domains["target"], backbone, watch, progress)
+        domains = load_domains(config, device, samples, lambda n: progress.task(f"reading {n}"))
+    source, target = domains["source"], domains["target"]
+    result = adapt_domains(config, source, target, backbone, on_checkpoint, progress)
     if config.output.report:
-        report_if_possible(run)
-    return model
+        report_if_possible(RunFolder(config.output.out))
+    return result
 
 
 def adapt_domains(
@@ -102,73 +116,72 @@ def adapt_domains(
     source: Domain,
     target: Domain,
     backbone: Backbone,
-    watch: CheckpointCallback | None = None,
+    on_checkpoint: CheckpointCallback | None = None,
     progress: Progress = NO_PROGRESS,
-) -> Model:
-    """The same for domains that are loaded, from files or from memory.
+) -> RunResult:
+    """Train on decoded domains, from files or from memory, and write the run.
 
     Args:
-        config: its names checked; what it says of source and target is noted, not looked at.
+        config: checked; its source and target are noted only.
         source: labelled.
-        target: its labels, if any, are not looked at.
-        backbone: with the weights to start from; one of `given_features` goes with embeddings.
-        watch: sees the method at every checkpoint.
+        target: its labels, if any, are not used.
+        backbone: with the weights to start from; precomputed features go with embeddings.
+        on_checkpoint: called with the method at every checkpoint.
         progress: shows what goes on.
     """
-    run, device = RunFolder(config.output.out), source.device
-    watchable = watch is None or config.decision.ensemble == 1
-    require(watchable, "ensemble", config.decision.ensemble, "1 where every checkpoint is scored")
-    skipped = [*source.samples.skipped, *target.samples.skipped]
+    folder, device, n_members = (
+        RunFolder(config.output.out),
+        source.device,
+        config.decision.ensemble,
+    )
+    require(not on_checkpoint or n_members == 1, "ensemble", n_members, "1 to score checkpoints")
     _check_classes(source.samples)
     kept, held = hold_out(source.samples, config.data.holdout, config.optim.seed)
-    members = _build_members(config, backbone, source.part(kept), target)
-    method = members[0]
+    methods = _build_methods(config, backbone, source.part(kept), target)
+    resolved = resolve_run(config, methods[0], device)
     if config.model.frozen and not backbone.is_precomputed:
+        logger.info("Embedding %d images.", len(source) + len(target))
+        views, names = (methods[0].source_views, methods[0].target_views), ("source", "target")
         with distributed.main_process_first():
-            logger.info("Embedding %d images.", len(source) + len(target))
-            shown = progress.task("embedding source")
-            source = embed(source, backbone, method.source_views, config, shown)
-            shown = progress.task("embedding target")
-            target = embed(target, backbone, method.target_views, config, shown)
+            source, target = (
+                embed(domain, backbone, view, config, progress.task(f"embedding {name}"))
+                for domain, view, name in zip((source, target), views, names, strict=True)
+            )
     learned, held_out = source.part(kept), source.part(held)
-    numbers = range(config.decision.ensemble)
-    batches = [Batches(learned, target, _of_member(config, number)) for number in numbers]
-    run.begin(config, resolve_run(config, method, device))
-    run.write_skipped(skipped)
-    continued = Path(config.data.source) == run.source  # target images were added to the source
-    concerns = _look_at_data(source.samples, target.samples, continued)
-    if not run.state.exists():  # a run that is resumed was warned of when it began
-        log_warnings(concerns)
-        if (
-            device.type == "cpu"
-            and not config.model.frozen
-            and config.model.backbone != "small_cnn"
-        ):
-            logger.warning("On a CPU a whole network takes seconds a step; --frozen is faster.")
-    for number, one in enumerate(members):
-        own, place = batches[number], run.member(number)
+    folder.begin(config, resolved)
+    skipped = [*source.samples.skipped, *target.samples.skipped]
+    folder.write_skipped(skipped)
+    found = _diagnose_data(source.samples, target.samples, config)
+    if not folder.state.exists():  # a resumed run has logged them already
+        log_diagnostics(found)
+        _warn_if_slow(config, device)
+    history = []
+    for number, method in enumerate(methods):
+        member, place = _member_config(resolved, number), folder.member(number)
         place.path.mkdir(exist_ok=True)
-        which = f" {number + 1}/{len(members)}" if len(members) > 1 else ""
-        report = _report_to(progress.task(config.method + which), config.optim.steps)
-        train(one, own, own.config, device, place, report, watch)
+        batches = Batches(learned, target, member)
+        which = f" {number + 1}/{n_members}" if n_members > 1 else ""
+        on_step = _show_steps(progress.task(config.method + which), member.optim.steps)
+        history.append(train(method, batches, member, device, place, on_step, on_checkpoint))
     if skipped:
-        logger.info("%d files were left out; %s says why.", len(skipped), run.skipped)
-    method = make_ensemble(members, backbone).to(device)
-    return conclude(method, learned, held_out, target, config, concerns)
+        logger.info("%d files were left out; %s says why.", len(skipped), folder.skipped)
+    fitted = fit_decision(resolved, methods, backbone, learned, held_out, target, history)
+    write_result(fitted, folder, found)
+    return fitted
 
 
-def _report_to(update: Update, steps: int) -> Report:
-    """Report the steps, with loss and speed at log points."""
+def _show_steps(update: Update, steps: int) -> StepCallback:
+    """Show the steps, with loss and speed at log points."""
 
-    def report(done: int, line: dict[str, Any] | None) -> None:
+    def on_step(done: int, line: dict[str, Any] | None) -> None:
         note = f"loss {line['loss']:.3f}  {line['steps_per_second']:.1f} steps/s" if line else ""
         update(done, steps, note)
 
-    return report
+    return on_step
 
 
-def checked(config: RunConfig) -> RunConfig:
-    """The configuration with names that exist and absolute paths, to be resumed from anywhere."""
+def check_config(config: RunConfig) -> RunConfig:
+    """Check paths and names, and make paths absolute, so that a run resumes from anywhere."""
     places = {
         "source": config.data.source,
         "target": config.data.target,
@@ -177,12 +190,11 @@ def checked(config: RunConfig) -> RunConfig:
     for name, place in places.items():
         require(bool(place), name, "", "a path")
     check_names(config)
-    places = {name: os.path.abspath(place) for name, place in places.items()}
     if config.model.weights not in (None, FROM_SCRATCH):
-        places["weights"] = os.path.abspath(config.model.weights)
+        places["weights"] = str(config.model.weights)
     if config.data.cache_dir:
-        places["cache_dir"] = os.path.abspath(config.data.cache_dir)
-    return config.replace(**places)
+        places["cache_dir"] = config.data.cache_dir
+    return config.replace(**{name: os.path.abspath(place) for name, place in places.items()})
 
 
 def check_names(config: RunConfig) -> None:
@@ -192,50 +204,44 @@ def check_names(config: RunConfig) -> None:
 
 
 def make_backbone(config: RunConfig) -> Backbone:
-    """The initial weights follow from the seed alone."""
+    """Build the backbone; its initial weights follow from the seed alone."""
     torch.manual_seed(derive_seed(config.optim.seed, "backbone"))
     return build_backbone(config.model.backbone, config.model.weights)
 
 
-def _build_members(
+def _build_methods(
     config: RunConfig, backbone: Backbone, source: Domain, target: Domain
 ) -> list[Method]:
-    """The models to be trained; most often one."""
-    places = backbones(
-        backbone, config.decision.ensemble, config.model.frozen or backbone.is_precomputed
-    )
-    members = []
-    for number, place in enumerate(places):
-        one = _build_method(_of_member(config, number), place, source, target)
-        check_ensemble(one, place, config.decision.ensemble, config.method)
-        members.append(one)
-    return members
-
-
-def _of_member(config: RunConfig, number: int) -> RunConfig:
-    """The first one is what a run of its own would be."""
-    seed = derive_seed(config.optim.seed, "member", number) if number else config.optim.seed
-    return config.replace(seed=seed)
-
-
-def _build_method(config: RunConfig, backbone: Backbone, source: Domain, target: Domain) -> Method:
-    cls = METHODS[config.method]
-    n_classes = len(source.samples.classes)
+    """Build the members of the ensemble; most often one."""
+    n_members, frozen = config.decision.ensemble, config.model.frozen
+    places = member_backbones(backbone, n_members, frozen or backbone.is_precomputed)
     sizes = Sizes(
-        n_classes,
-        len(source),
-        len(target),
-        config.optim.batch,
-        config.optim.steps,
-        config.model.frozen,
-        config.optim.schedule,
+        n_classes=len(source.samples.classes),
+        n_source=len(source),
+        n_target=len(target),
+        batch=config.optim.batch,
+        steps=config.optim.steps,
+        frozen=frozen,
+        schedule=config.optim.schedule,
     )
-    torch.manual_seed(derive_seed(config.optim.seed, "heads"))
-    return cls(config.settings or cls.Config(), backbone, sizes)
+    cls, methods = METHODS[config.method], []
+    for number, place in enumerate(places):
+        torch.manual_seed(derive_seed(_member_config(config, number).optim.seed, "heads"))
+        method = cls(config.settings or cls.Config(), place, sizes)
+        check_ensemble(method, place, n_members, config.method)
+        methods.append(method)
+    return methods
+
+
+def _member_config(config: RunConfig, number: int) -> RunConfig:
+    """The first member is what a run of its own would be."""
+    if number == 0:
+        return config
+    return config.replace(seed=derive_seed(config.optim.seed, "member", number))
 
 
 def _check_classes(source: Samples) -> None:
-    """A class all of whose images are bad cannot be learned; one image is learned, with a word."""
+    """Refuse a class all of whose images are unreadable; warn of a class of one image."""
     counts = count_images(source)
     lost, single = ([source.classes[k] for k in np.flatnonzero(counts == n)] for n in (0, 1))
     if lost:
@@ -244,9 +250,17 @@ def _check_classes(source: Samples) -> None:
         logger.warning("One image only for class %s; more would help.", shorten(single))
 
 
-def _look_at_data(source: Samples, target: Samples, continued: bool) -> list[Diagnostic]:
-    """What looks wrong with the images, before time is spent on them."""
+def _warn_if_slow(config: RunConfig, device: torch.device) -> None:
+    is_large = not config.model.frozen and config.model.backbone != "small_cnn"
+    if device.type == "cpu" and is_large:
+        logger.warning("On a CPU a whole network takes seconds a step; --frozen is faster.")
+
+
+def _diagnose_data(source: Samples, target: Samples, config: RunConfig) -> list[Diagnostic]:
+    """Find what looks wrong with the images before training."""
     if not distributed.is_main_process():
         return []
+    # A continued run has target images in its source.
+    continued = Path(config.data.source) == RunFolder(config.output.out).source
     duplicates = 0.0 if continued else duplicate_share(source.paths, target.paths)
     return check_data(DataFacts(source.classes, count_images(source), len(target), duplicates))

@@ -1,48 +1,62 @@
-"""What a finished run keeps for its pictures."""
+"""Scores of a finished run: the method alone, and refined."""
+
+from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.decomposition import PCA
 
-from unida.bench import scoring
-from unida.bench.scoring import _in_few_directions
-
-
-def rows(n: int, seed: int = 0, wide: int = 60) -> np.ndarray:
-    """Few directions matter, as of features."""
-    draw = np.random.default_rng(seed)
-    return (draw.standard_normal((n, wide)) * 0.7 ** np.arange(wide)).astype(np.float32)
+from tests.tasks import Task
+from unida.bench.jobs import Job
+from unida.bench.scoring import score_run, training_seconds, true_names
+from unida.pipeline import run
+from unida.protocols.tasks import TaskFiles
+from unida.result import RunResult
 
 
-def test_both_domains_lie_in_the_same_directions() -> None:
-    target, source = rows(80), rows(30, seed=1)
-    of_target, of_source = _in_few_directions(target, source)
-    both = PCA(50, svd_solver="randomized", random_state=0).fit_transform(
-        np.concatenate([target, source])
+def task_of(digits: Task) -> TaskFiles:
+    return TaskFiles(
+        digits.source, digits.target, ("0", "1", "2", "3"), ("0", "1", "2"), 2, 64, 80, 32, 0
     )
-    assert (np.concatenate([of_target, of_source]) == both).all()
 
 
-def test_the_directions_of_a_large_target_are_those_of_a_seeded_sample(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    target, source = rows(200), rows(30, seed=1)
-    fitted: list[int] = []
+@pytest.fixture(scope="module")
+def finished(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    return run(digits.config(tmp_path_factory.mktemp("scoring") / "run", steps=20, refine="knn"))
 
-    class Noted(PCA):  # type: ignore[misc]
-        def fit_transform(self, x: np.ndarray) -> np.ndarray:
-            fitted.append(len(x))
-            return super().fit_transform(x)
 
-    monkeypatch.setattr(scoring, "PCA", Noted)
-    plain, _ = _in_few_directions(target, source)
-    monkeypatch.setattr(scoring, "MAX_SAMPLES", 90)
-    of_target, of_source = _in_few_directions(target, source)
-    assert fitted == [230, 120]
-    assert of_target.shape == (200, 50)
-    assert of_source.shape == (30, 50)
-    again, _ = _in_few_directions(target, source)
-    assert (again == of_target).all()
-    # Distances are what a picture shows, and they stay what they were.
-    apart = [np.linalg.norm(x[:50, None] - x[None, :50], axis=2) for x in (plain, of_target)]
-    np.testing.assert_allclose(apart[1], apart[0], atol=0.02)
+def test_a_refined_run_has_two_results(digits: Task, finished: RunResult) -> None:
+    job = Job("digits", "unda", "mnist", "uci", "san", 0)
+    (alone, first), (refined, second) = score_run(finished, job, task_of(digits))
+    assert (alone.refine, refined.refine) == ("none", "knn")
+    assert "refine" not in alone.options
+    target = finished.target
+    assert (first.unknown_score == target.classifier.unknown_score).all()
+    assert (second.unknown_score == target.scored.unknown_score).all()
+    assert alone.ranking["auroc"] != refined.ranking["auroc"]
+    assert alone.images == refined.images == {"source": 64, "target": 80, "unknown": 32}
+    assert refined.rules["own"].scores["h"] is not None
+    assert first.features.shape == (80, 50)
+    assert (
+        first.labels
+        == [
+            4 if Path(p).parent.name in "89" else int(Path(p).parent.name)
+            for p in target.samples.paths
+        ]
+    ).all()
+
+
+def test_a_run_without_refinement_has_one(digits: Task, out: Path) -> None:
+    result = run(digits.config(out, method="ovanet", steps=4))
+    scored = score_run(result, Job("digits", "unda", "mnist", "uci", "ovanet", 0), task_of(digits))
+    assert [one.refine for one, _ in scored] == ["none"]
+
+
+def test_true_classes_are_looked_up_by_path(digits: Task) -> None:
+    paths = sorted(digits.target.rglob("*.png"), reverse=True)
+    names = true_names(paths, task_of(digits))
+    np.testing.assert_array_equal(names, [path.parent.name for path in paths])
+
+
+def test_training_time_counts_every_stretch_of_a_resumed_run() -> None:
+    lines = [{"step": 10, "steps_per_second": 5.0}, {"step": 40, "steps_per_second": 10.0}]
+    assert training_seconds([lines, lines]) == pytest.approx(2 * (2 + 3))

@@ -13,8 +13,6 @@ SIZES = Sizes(n_classes=4, n_source=1000, n_target=1000, batch=6, steps=8)
 
 def make(case: BenchEntry, sizes: Sizes) -> Any:
     settings = dict(text.split("=") for text in case.settings)
-    if case.method == "san":  # its neighbours are stored, a bounded number of them
-        settings["neighbours"] = "0"
     return build(case.method, sizes, **settings)
 
 

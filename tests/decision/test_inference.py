@@ -1,4 +1,4 @@
-"""Outputs of many images: as of one batch, and no more of them kept than is wanted."""
+"""Outputs on many images: every image forwarded once, whatever the batch and whatever is kept."""
 
 from typing import Any
 
@@ -9,7 +9,9 @@ from torch import Tensor
 
 from tests.methods.toys import build
 from unida.data.pixels import ArrayStore
-from unida.decision.inference import predict_batches, predict_images
+from unida.decision import inference, refinement
+from unida.decision.inference import fit_target, predict_batches, predict_images
+from unida.decision.predictor import Predictor
 from unida.types import Outputs, Scored
 
 CPU = torch.device("cpu")
@@ -19,48 +21,83 @@ IMAGES = torch.randint(
 
 
 def scored(method: Any, **options: Any) -> Scored:
-    return predict_images(method, ArrayStore(IMAGES), 16, CPU, **options)
+    return predict_images(Predictor(method), ArrayStore(IMAGES), 16, CPU, **options)
 
 
-def test_batches_do_not_show() -> None:
-    method = build("ovanet")
-    whole, parts = scored(method), scored(method, batch=7)
+def assert_close(one: Scored, other: Scored) -> None:
     for name in ("probs", "unknown_score", "features"):
-        np.testing.assert_allclose(getattr(parts, name), getattr(whole, name), atol=1e-5)
+        np.testing.assert_allclose(getattr(one, name), getattr(other, name), atol=1e-5)
+
+
+def test_the_batch_size_does_not_change_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    method = build("ovanet")
+    whole = scored(method)
+    monkeypatch.setattr(inference, "BATCH", 7)
+    assert_close(scored(method), whole)
     assert whole.features.shape == (50, 128)
     assert whole.probs.dtype == whole.unknown_score.dtype == np.float64
 
 
 def test_there_may_be_fewer_images_than_expected() -> None:
     method = build("ovanet")
-    few = predict_batches(method, iter(IMAGES[:20].split(8)), 50, 16, CPU)
+    few = predict_batches(Predictor(method), iter(IMAGES[:20].split(8)), 50, 16, CPU)
     assert [len(x) for x in (few.probs, few.unknown_score, few.features)] == [20, 20, 20]
     np.testing.assert_allclose(few.probs, scored(method).probs[:20], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["ovanet", "uniot"])
-def test_features_nobody_wants_are_not_kept_and_nothing_else_changes(name: str) -> None:
+def test_features_that_are_not_wanted_are_not_kept(name: str) -> None:
     method = build(name)
     whole, lean = scored(method), scored(method, features=False)
     assert lean.features.shape == (50, 0)
-    kept: Any = lean.features.base  # the tensor it is a view of
-    assert kept.untyped_storage().nbytes() == 0
     assert (lean.probs == whole.probs).all()
     assert (lean.unknown_score == whole.unknown_score).all()
 
 
-def test_only_a_verdict_on_the_whole_set_gets_features_nobody_wants(
+def test_only_a_transductive_method_sees_all_outputs_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name, width in (("ovanet", 0), ("uniot", 256)):
+    for name, shapes in (("ovanet", []), ("uniot", [(50, 256)])):
         method, seen = build(name), []
-        judge = method.postprocess
+        postprocess = method.postprocess
 
-        def noting(outputs: Outputs, judge: Any = judge, seen: list[Tensor] = seen) -> Outputs:
-            seen.append(outputs.features)
-            judged: Outputs = judge(outputs)
-            return judged
+        def note(outputs: Outputs, of: Any = postprocess, seen: list[Any] = seen) -> Outputs:
+            seen.append(tuple(outputs.features.shape))
+            whole: Outputs = of(outputs)
+            return whole
 
-        monkeypatch.setattr(method, "postprocess", noting)
+        monkeypatch.setattr(method, "postprocess", note)
         scored(method, features=False)
-        assert [x.shape for x in seen] == [(50, width)]
+        assert seen == shapes
+
+
+@pytest.mark.parametrize("name", ["san", "uniot"])
+@pytest.mark.parametrize("bank", [100, 20])
+def test_a_fit_forwards_every_image_once(
+    monkeypatch: pytest.MonkeyPatch, name: str, bank: int
+) -> None:
+    monkeypatch.setattr(refinement, "MAX_BANK", bank)
+    monkeypatch.setattr(inference, "BATCH", 8)
+    method, forwarded = build(name), []
+    forward = method.backbone.forward
+
+    def count(images: Tensor) -> Tensor:
+        if images.ndim == 4:
+            forwarded.append(len(images))
+        features: Tensor = forward(images)
+        return features
+
+    monkeypatch.setattr(method.backbone, "forward", count)
+    fitted = fit_target(method, ArrayStore(IMAGES), 16, CPU, "knn")
+    assert sum(forwarded) == 50
+    assert_close(fitted.classifier, scored(method))
+    refined = predict_images(fitted.predictor, ArrayStore(IMAGES), 16, CPU)
+    assert_close(fitted.refined, refined)
+    assert (fitted.refined.unknown_score != fitted.classifier.unknown_score).any()
+
+
+def test_without_refinement_both_outputs_are_one() -> None:
+    fitted = fit_target(build("san"), ArrayStore(IMAGES), 16, CPU, "none", features=False)
+    assert fitted.refined is fitted.classifier
+    assert fitted.predictor.refiner is None
+    assert fitted.classifier.features.shape == (50, 0)

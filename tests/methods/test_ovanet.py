@@ -4,12 +4,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.methods.toys import Says, build, noise, train, verdicts
+from tests.methods.toys import build, noise, train, verdicts
 from unida.config import from_mapping
 from unida.errors import UserError
 from unida.losses import one_vs_all, open_entropy
 from unida.methods.ovanet import OVANetConfig
-from unida.models.heads import ClosedAndOpen, gap_of_winner
+from unida.models.heads import ClosedAndOpen
 from unida.types import Sizes
 
 PAIRS = [
@@ -22,7 +22,7 @@ IMAGES = torch.rand(2, 3, 16, 16)
 
 def test_the_decisions_of_the_check_case() -> None:
     method = build("ovanet", Sizes(3, 40, 24, 6, 8))
-    method.classifier = Says((torch.tensor(CLOSED), torch.tensor(PAIRS)))
+    method.classifier.forward = lambda f: (torch.tensor(CLOSED), torch.tensor(PAIRS))
     outputs = method.eval().predict(IMAGES)
     p_not = outputs.unknown_score.sigmoid()
     torch.testing.assert_close(p_not, torch.tensor([0.310026, 0.731059]), atol=1e-6, rtol=0)
@@ -35,14 +35,14 @@ def test_the_pair_of_the_closed_winner_decides_whatever_the_others_say() -> None
     closed, pairs = torch.randn(200, 5, generator=g), torch.randn(200, 2, 5, generator=g)
     p_not = pairs.softmax(1)[:, 0]
     expected = [bool(p_not[i, closed[i].argmax()] > 0.5) for i in range(200)]
-    assert (gap_of_winner(closed, pairs) >= 0).tolist() == expected
+    assert (ClosedAndOpen.unknown_score(closed, pairs) >= 0).tolist() == expected
     assert 20 < sum(expected) < 180
 
 
 def test_the_score_still_ranks_where_a_probability_would_be_one() -> None:
     pairs = torch.tensor([[[60.0, 0], [0, 0]], [[90.0, 0], [0, 0]]])
     closed = torch.tensor([[1.0, 0], [1, 0]])
-    assert gap_of_winner(closed, pairs).tolist() == [60, 90]
+    assert ClosedAndOpen.unknown_score(closed, pairs).tolist() == [60, 90]
 
 
 def test_the_losses_are_the_paper_s() -> None:
@@ -107,7 +107,10 @@ def test_a_weight_of_zero_keeps_the_term_but_not_its_pull() -> None:
     [
         ({"lam": -0.1}, "lam is -0.1; allowed: from 0 to 1000."),
         ({"lam": "nan"}, "lam is nan; allowed: from 0 to 1000."),
-        ({"lambda": 1}, "a setting of ovanet is 'lambda'; allowed: lam, neighbours, anchors."),
+        (
+            {"lambda": 1},
+            "setting of ovanet 'lambda' does not exist; did you mean 'lam'? Allowed: lam.",
+        ),
     ],
 )
 def test_a_bad_setting_is_one_sentence(settings: dict[str, object], sentence: str) -> None:

@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.methods.toys import SIZES, Says, build, noise, train, verdicts
+from tests.methods.toys import SIZES, build, noise, train, verdicts
 from tests.tasks import Task, assert_alike
 from unida.config import from_mapping
 from unida.data.augmentations import WEAK_VIEW
 from unida.errors import UserError
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
-from unida.methods.san import FROM_SCRATCH, SAN, WITH_WEIGHTS, SANConfig
+from unida.methods.san import AUTO_FROM_SCRATCH, AUTO_PRETRAINED, SAN, SANConfig
 from unida.model import load
 from unida.models.backbones import build_backbone
 from unida.models.heads import AllInOne, ClosedAndOpen
@@ -43,7 +43,7 @@ def images(n: int) -> torch.Tensor:
 
 def verdicts_on(logits: torch.Tensor) -> list[int | str]:
     method = build("san", Sizes(logits.shape[2], 40, 24, 6, 8))
-    method.classifier = Says(logits)
+    method.classifier.forward = lambda z: (logits[:, 1], logits)
     return verdicts(method.eval().predict(images(len(logits))))
 
 
@@ -137,7 +137,7 @@ def test_the_losses_are_those_of_the_setting(settings: dict[str, Any]) -> None:
         found = method.losses(batch)
         y = [method.backbone(v) for v in (*batch.source_views, *batch.target_views)]
         z = [method.projection(features) for features in y]
-        source, target = method.classifier(z[0]), method.classifier(z[1])
+        (_, source), (_, target) = method.classifier(z[0]), method.classifier(z[1])
         contrast = method.config.contrast
         scl = (
             info_nce(torch.cat(z[1:]))
@@ -258,10 +258,10 @@ def test_z_is_no_wider_than_512_unless_asked_for() -> None:
 
 
 @pytest.mark.parametrize("pretrained", [True, False])
-def test_a_network_that_knows_nothing_yet_is_followed_less(pretrained: bool) -> None:
+def test_auto_settings_follow_from_the_weights(pretrained: bool) -> None:
     backbone = build_backbone("small_cnn", None)
     backbone.pretrained = pretrained
-    usual = WITH_WEIGHTS if pretrained else FROM_SCRATCH
+    usual = AUTO_PRETRAINED if pretrained else AUTO_FROM_SCRATCH
     for given in ({}, {"lam": 0.0, "projection_lr": 0.5}):
         method = SAN(from_mapping(SANConfig, given, "san"), backbone, SIZES)
         built = {name: getattr(method.config, name) for name in usual}
@@ -269,22 +269,11 @@ def test_a_network_that_knows_nothing_yet_is_followed_less(pretrained: bool) -> 
         assert method.head_groups()[0].lr == built["projection_lr"]
 
 
-def test_anchors_and_a_second_circle_need_weights_and_somebody_to_agree_on_them() -> None:
-    for pretrained, n_target, given, anchors in (
-        (True, 24, {}, True),
-        (False, 24, {}, False),
-        (True, 1, {}, False),
-        (True, 24, {"neighbours": 0}, False),
-        (True, 24, {"anchors": False}, False),
-        (False, 24, {"anchors": True}, True),
-    ):
+def test_refinement_is_on_by_default_and_has_prototypes_with_weights_only() -> None:
+    for pretrained, expected in ((True, "prototypes,knn"), (False, "knn")):
         backbone = build_backbone("small_cnn", None)
         backbone.pretrained = pretrained
-        sizes = dataclasses.replace(SIZES, n_target=n_target)
-        method = SAN(from_mapping(SANConfig, given, "san"), backbone, sizes)
-        assert method.config.anchors is anchors, (pretrained, n_target, given)
-        twice = pretrained and anchors
-        assert (method.config.nearest_by == "z_then_y") == twice, (pretrained, n_target, given)
+        assert SAN(SANConfig(), backbone, SIZES).default_refinement() == expected
 
 
 def test_few_features_that_mean_something_get_a_wide_projection() -> None:
@@ -325,7 +314,7 @@ FORMS = "scaled, paper, released, info_nce, none"
         ({"classifier": "open"}, "classifier is 'open'; allowed: all_in_one, closed_and_open."),
         ({"third": "tanh"}, "third is 'tanh'; allowed: log, sigmoid."),
         ({"third_weight": -0.5}, "third_weight is -0.5; allowed: from 0 to 1000."),
-        ({"top_n": 1}, "top_n is 1; allowed: none, or 2 or more."),
+        ({"top_n": 1}, "top_n is 1; allowed: from 2 to 16384."),
         ({"top_n": "many"}, "top_n is 'many'; allowed: a value of type int."),
         ({"entropy": -1}, "entropy is -1.0; allowed: from 0 to 1000."),
         ({"head": "deep"}, "head is 'deep'; allowed: linear, hashed."),
@@ -333,9 +322,8 @@ FORMS = "scaled, paper, released, info_nce, none"
         ({"hidden": 0}, "hidden is 0.0; allowed: from 0.1 to 10."),
         ({"projection_lr": -1}, "projection_lr is -1.0; allowed: from 0 to 100."),
         ({"bandwidth": 0}, "bandwidth is 0.0; allowed: from 0.01 to 100."),
-        ({"neighbours": -1}, "neighbours is -1; allowed: from 0 to 1000."),
-        ({"crop": 0}, "crop is 0.0; allowed: more than 0, at most 1."),
-        ({"crop": 1.1}, "crop is 1.1; allowed: more than 0, at most 1."),
+        ({"crop": 0}, "crop is 0.0; allowed: from 0.01 to 1."),
+        ({"crop": 1.1}, "crop is 1.1; allowed: from 0.01 to 1."),
     ],
 )
 def test_a_bad_setting_is_one_sentence(settings: dict[str, object], sentence: str) -> None:
@@ -345,5 +333,7 @@ def test_a_bad_setting_is_one_sentence(settings: dict[str, object], sentence: st
 
 
 def test_a_misspelt_setting_names_those_there_are() -> None:
-    with pytest.raises(UserError, match="a setting of san is 'lamda'; allowed: lam, beta, alpha"):
+    with pytest.raises(
+        UserError, match="setting of san 'lamda' does not exist; did you mean 'lam'"
+    ):
         from_mapping(SANConfig, {"lamda": 1}, "san")

@@ -18,7 +18,8 @@ from unida.data.domain import Domain, load_domains
 from unida.data.samples import read_source, read_unlabelled
 from unida.errors import UserError
 from unida.methods import METHODS, Method
-from unida.training.loop import Batches, train
+from unida.training.batches import Batches
+from unida.training.loop import resolve_run, train
 from unida.training.run_folder import RunFolder
 from unida.types import Sizes
 
@@ -53,12 +54,13 @@ def test_a_number_is_refused_by_name_or_two_steps_are_finite(
         try:
             config = digits.config(out, **options)
             backbone = unida.pipeline.make_backbone(config)
-            built = unida.pipeline._build_method(config, backbone, source, target)
+            (built,) = unida.pipeline._build_methods(config, backbone, source, target)
         except UserError as error:
             assert_names(error, field)
             continue
         # The loop checks that every loss and gradient is finite.
         out.mkdir(parents=True)
+        config = resolve_run(config, built, CPU)
         batches = Batches(source, target, config)
         train(built, batches, config, CPU, RunFolder(out), lambda done, line: None)
 

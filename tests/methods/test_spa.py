@@ -236,11 +236,3 @@ def test_a_backbone_without_a_middle_is_refused() -> None:
 def test_a_frozen_backbone_is_refused_before_anything_is_embedded() -> None:
     with pytest.raises(UserError, match=r"backbone is 'SmallCNN'; allowed: .*without --frozen"):
         build("spa", dataclasses.replace(SIZES, frozen=True))
-
-
-def test_neighbours_of_the_base_are_filled() -> None:
-    method = make(base_set="neighbours=3").eval()
-    assert not method.base.neighbours.circles[0].rows.any()
-    with torch.no_grad():
-        method.fit_target(Extractor(method))
-    assert method.base.neighbours.circles[0].rows.any(1).all()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from tests.methods.toys import SIZES, build, noise, predicted_labels, train
 from tests.tasks import Task
+from unida.decision.predictor import Predictor
 from unida.errors import UserError
 from unida.model import Model
 from unida.ops.sinkhorn import pseudo_labels, sinkhorn, unbalanced_sinkhorn
@@ -352,7 +353,7 @@ def test_one_image_is_refused_before_it_is_scored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cpu = torch.device("cpu")
-    model = Model(ready(), "uniot", ("a", "b", "c", "d"), 16, 18, {}, "own", cpu)
+    model = Model(Predictor(ready()).eval(), "uniot", ("a", "b", "c", "d"), 16, 18, {}, "own", cpu)
     bad = tmp_path / "bad.png"
     bad.write_text("no image")
     image = Image.new("RGB", (20, 20))

@@ -13,7 +13,7 @@ from tests.methods.toys import build
 from unida.data.domain import Domain
 from unida.data.pixels import ArrayStore
 from unida.data.samples import Samples
-from unida.training.loop import _Look
+from unida.training.extractor import DomainFeatures
 from unida.utils import distributed
 
 N = 300  # more than are embedded at once
@@ -46,7 +46,7 @@ def look(store: Counting) -> Any:
     config = SimpleNamespace(data=SimpleNamespace(image_size=8))
     batches: Any = SimpleNamespace(domains=domains, config=config, labels=torch.zeros(N))
     with torch.no_grad():
-        yield _Look(method, batches)
+        yield DomainFeatures(method, batches)
 
 
 def test_a_whole_look_has_every_image_once_and_in_order(look: Any, store: Counting) -> None:

@@ -24,7 +24,7 @@ def test_a_checkpoint_comes_back_and_leaves_nothing_else(tmp_path: Path) -> None
     run = RunFolder(tmp_path)
     state = {"step": 3, "model": {"w": torch.randn(5, 2)}}
     run.save_state(state)
-    back = run.load_state()
+    back, _ = run.load_state()
     assert back is not None
     assert back["step"] == 3
     assert back["model"]["w"].equal(state["model"]["w"])  # type: ignore[index]
@@ -78,7 +78,7 @@ def test_why_a_checkpoint_failed_is_said_and_the_last_one_stays(
     with pytest.raises(UserError, match=r"state\.pt cannot be written: No space left on device\."):
         run.save_state({"step": 2})
     monkeypatch.undo()
-    assert run.load_state() == {"step": 1}
+    assert run.load_state() == ({"step": 1}, [])
     assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
 
 

@@ -1,4 +1,4 @@
-"""Runs one job of a benchmark; also as a process of its own: `python -m unida.bench.worker`."""
+"""Run one job of a benchmark; also as a process of its own: `python -m unida.bench.worker`."""
 
 import dataclasses
 import json
@@ -8,6 +8,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+from unida.bench.arrays import scores_file
 from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.results import write_results
@@ -15,7 +16,7 @@ from unida.bench.scoring import Oracle, score_run
 from unida.config import RunConfig
 from unida.errors import UserError
 from unida.methods.presets import load_config
-from unida.pipeline import run_adaptation
+from unida.pipeline import run as run_pipeline
 from unida.protocols.tasks import TaskFiles, load_protocol, write_task
 from unida.training.run_folder import RunFolder
 from unida.utils.process import reuse_memory
@@ -34,7 +35,7 @@ class Places:
 
 
 def work(job: Job, places: Places) -> bool:
-    """Runs a job unless it is done already; goes on where a killed one stopped.
+    """Run a job unless it is done already; continue where a killed one stopped.
 
     A failure is recorded, not raised.
 
@@ -62,12 +63,13 @@ def _run(job: Job, folder: ResultsFolder, places: Places) -> None:
     task = _task_files(job, folder, places)
     config = _cached(job.config(task.source, task.target, folder.run(job).absolute()), folder)
     run = RunFolder(config.output.out)
-    _drop_if_moved(run, config)
+    _drop_if_stale(run, config)
     oracle = Oracle(task, config, run.path) if job.oracle else None
-    model = run_adaptation(config, resume=run.config.exists(), watch=oracle)
-    result, arrays = score_run(model, job, config, task, oracle)
-    arrays.save(run.path / "scores.npz")
-    write_results(folder.result(job), [result])  # last: what has it is complete
+    result = run_pipeline(config, resume=run.config.exists(), on_checkpoint=oracle)
+    scored = score_run(result, job, task, oracle)
+    for one, arrays in scored:
+        arrays.save(scores_file(run.path, one.refine))
+    write_results(folder.result(job), [one for one, _ in scored])  # last: what has it is complete
     if not places.keep_models:
         run.model.unlink(missing_ok=True)
 
@@ -89,25 +91,26 @@ def _task_files(job: Job, folder: ResultsFolder, places: Places) -> TaskFiles:
 
 
 def _cached(config: RunConfig, folder: ResultsFolder) -> RunConfig:
-    """Runs share their decoded images, unless told otherwise, and leave no reports."""
+    """Share decoded images between runs, unless told otherwise, and write no reports."""
     mode = "disk" if config.data.cache == "auto" else config.data.cache
     cache_dir = config.data.cache_dir or str((folder.path / "cache").absolute())
     return config.replace(cache=mode, cache_dir=cache_dir, report=False)
 
 
-def _drop_if_moved(run: RunFolder, config: RunConfig) -> None:
-    """An unfinished run whose image lists lay elsewhere is begun anew."""
-    if run.config.exists() and load_config(run.config).data.source != config.data.source:
+def _drop_if_stale(run: RunFolder, config: RunConfig) -> None:
+    """Remove a run whose image lists were elsewhere, or that was stopped before it was scored."""
+    moved = run.config.exists() and load_config(run.config).data.source != config.data.source
+    if moved or run.done.exists():
         shutil.rmtree(run.path)
 
 
 def to_line(job: Job, places: Places) -> str:
-    """What `main` reads."""
+    """Return the line that `main` reads."""
     return json.dumps({"job": dataclasses.asdict(job), "places": dataclasses.asdict(places)})
 
 
 def main(lines: str) -> int:
-    """Exit status of a process that runs the jobs on these lines."""
+    """Run the jobs on these lines; return the exit status of the process."""
     status = 0
     for given in map(json.loads, lines.splitlines()):
         if not work(Job(**given["job"]), Places(**given["places"])):

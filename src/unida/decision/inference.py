@@ -1,74 +1,228 @@
-"""Model + images → arrays."""
+"""Predictor + images → arrays, with every image forwarded once."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from unida.data.augmentations import EVAL_VIEW, make_view
 from unida.data.pixels import PixelStore
-from unida.methods import Method
+from unida.decision.predictor import AnyPredictor, Predictor
+from unida.decision.refinement import Refinement, bank_index, build_refiner
+from unida.methods.base import Method
 from unida.types import Outputs, Scored
 from unida.utils import distributed
 from unida.utils.chunking import RowBuffer
 
+BATCH = 128
+
+Forward = Callable[[Tensor], tuple[Outputs, Tensor]]
+"""From images to outputs and the backbone's features."""
+
+
+@dataclass(frozen=True)
+class FittedTarget:
+    """A predictor fitted to the target, and its outputs there.
+
+    Attributes:
+        predictor: the method with its refiner.
+        classifier: outputs of the method alone.
+        refined: outputs after refinement; the same object without a refiner.
+    """
+
+    predictor: Predictor
+    classifier: Scored
+    refined: Scored
+
 
 def predict_images(
-    method: Method,
+    predictor: AnyPredictor,
     pixels: PixelStore,
     image_size: int,
     device: torch.device,
-    batch: int = 128,
     features: bool = True,
 ) -> Scored:
-    """What the method says of every image, shown plainly, in order; a team shares the work."""
-    mine = torch.arange(len(pixels))[distributed.shard(len(pixels))]
-    batches = (pixels.get(chunk) for chunk in torch.split(mine, batch))
-    return predict_batches(method, batches, len(mine), image_size, device, features)
+    """Score every image in order; the processes share the work."""
+    index = torch.arange(len(pixels))[distributed.shard(len(pixels))]
+    batches = (pixels.get(chunk) for chunk in torch.split(index, BATCH))
+    return predict_batches(predictor, batches, len(index), image_size, device, features)
 
 
 @torch.inference_mode()
 def predict_batches(
-    method: Method,
+    predictor: AnyPredictor,
     batches: Iterable[Tensor],
-    most: int,
+    n_max: int,
     image_size: int,
     device: torch.device,
     features: bool = True,
 ) -> Scored:
-    """The same for batches of uint8 images (B, 3, S, S); the set is judged as a whole.
+    """Score batches of uint8 images (B, 3, S, S).
 
-    A process of a team hands over its share of the images and gets the outputs of all.
+    A transductive method sees the outputs on all images at once. Each process passes its own images
+    and gets the outputs on those of all.
 
     Args:
-        method: is left in evaluation mode.
+        predictor: is left in evaluation mode.
         batches: of this process.
-        most: images there may be in them.
+        n_max: images there may be in them.
         image_size: side of what the network sees.
         device: where it computes.
-        features: whether they are wanted; of very many images they are most of the memory.
+        features: whether they are kept; of very many images they are most of the memory.
+    """
+    predictor.eval()
+    if isinstance(predictor, Predictor) and predictor.method.about.transductive:
+        outputs, y = _collect(predictor.classify, batches, n_max, image_size, device)
+        return to_arrays(_refine(predictor, predictor.method.postprocess(outputs), y), features)
+    collected = _Collector(n_max, features)
+    for images in batches:
+        collected.add(predictor(_view(images, image_size, device)))
+    return to_arrays(collected.gather(), features)
+
+
+@torch.inference_mode()
+def fit_target(
+    method: Method,
+    pixels: PixelStore,
+    image_size: int,
+    device: torch.device,
+    refinement: Refinement,
+    features: bool = True,
+) -> FittedTarget:
+    """Fit a refiner to the target and score all its images, each forwarded once.
+
+    The images that the refiner keeps come first; the others are refined as they are forwarded.
+
+    Args:
+        method: trained; is left in evaluation mode.
+        pixels: of the target.
+        image_size: side of what the network sees.
+        device: where it computes.
+        refinement: which stages.
+        features: whether they are kept.
     """
     method.eval()
-    probs, scores, seen = RowBuffer(most), RowBuffer(most), RowBuffer(most)
-    for images in batches:
-        said = method.predict(
-            make_view(EVAL_VIEW, images.to(device), image_size, torch.Generator())
+    n, alone = len(pixels), Predictor(method)
+    bank = bank_index(n)
+    # All images at once, too, where so few are left that a process would get none.
+    at_once = method.about.transductive or n - len(bank) < distributed.world_size()
+    first = torch.arange(n) if at_once else bank
+    outputs, y = _collect(alone.classify, _batches(pixels, first), n, image_size, device)
+    if method.about.transductive:
+        outputs = method.postprocess(outputs)
+    refiner = build_refiner(refinement, n, outputs, y)
+    if refiner:
+        some = bank.to(y.device) if len(first) > len(bank) else slice(None)
+        kept = Outputs(outputs.probs[some], outputs.unknown_score[some], outputs.features[some])
+        refiner.to(y.device).fit(kept, kept.features if y is outputs.features else y[some])
+    predictor = Predictor(method, refiner).eval()
+    refined = _refine(predictor, outputs, y)
+    if len(first) < n:
+        rest = torch.from_numpy(np.setdiff1d(np.arange(n), first.numpy(), assume_unique=True))
+        both = [_Collector(n, features), _Collector(n, features)]
+        for images in _batches(pixels, rest):
+            one, of_batch = predictor.classify(_view(images, image_size, device))
+            both[0].add(one)
+            both[1].add(predictor.refine(one, of_batch))
+        order = torch.cat([first, rest]).argsort()
+        outputs, refined = (
+            _concatenate([head, tail.gather()], order, features)
+            for head, tail in zip((outputs, refined), both, strict=True)
         )
-        probs.add(said.probs)
-        scores.add(said.unknown_score)
-        if features or method.about.transductive:
-            seen.add(said.features)
-    of_all = distributed.gather(probs.all())
-    nothing = of_all.new_empty(len(of_all), 0)
-    whole = method.postprocess(
-        Outputs(
-            probs=of_all,
-            unknown_score=distributed.gather(scores.all()),
-            features=distributed.gather(seen.all()) if seen.n else nothing,
-        )
+    classifier = to_arrays(outputs, features)
+    return FittedTarget(
+        predictor, classifier, to_arrays(refined, features) if refiner else classifier
     )
+
+
+def to_arrays(outputs: Outputs, features: bool = True) -> Scored:
+    """Move outputs to the host; features (N, 0) where they are not wanted."""
+    width = None if features else 0
     return Scored(
-        probs=whole.probs.cpu().double().numpy(),
-        unknown_score=whole.unknown_score.cpu().double().numpy(),
-        features=(whole.features if features else nothing).float().cpu().numpy(),
+        probs=outputs.probs.cpu().double().numpy(),
+        unknown_score=outputs.unknown_score.cpu().double().numpy(),
+        features=outputs.features[:, :width].float().cpu().numpy(),
     )
+
+
+def mean_scored(scored: Sequence[Scored]) -> Scored:
+    """The outputs of an ensemble from those of its members."""
+    if len(scored) == 1:
+        return scored[0]
+    return Scored(
+        probs=np.mean([one.probs for one in scored], 0),
+        unknown_score=np.mean([one.unknown_score for one in scored], 0),
+        features=np.concatenate([one.features for one in scored], 1),
+    )
+
+
+class _Collector:
+    """Outputs that come in batches."""
+
+    def __init__(self, n_max: int, features: bool = True) -> None:
+        self.with_features = features
+        self.probs, self.scores, self.features = (RowBuffer(n_max) for _ in range(3))
+
+    def add(self, outputs: Outputs) -> None:
+        self.probs.add(outputs.probs)
+        self.scores.add(outputs.unknown_score)
+        self.features.add(outputs.features if self.with_features else outputs.features[:, :0])
+
+    def gather(self) -> Outputs:
+        """The outputs of all processes, in order."""
+        rows = (self.probs.all(), self.scores.all(), self.features.all())
+        return Outputs(*map(distributed.gather, rows))
+
+
+def _collect(
+    forward: Forward, batches: Iterable[Tensor], n_max: int, image_size: int, device: torch.device
+) -> tuple[Outputs, Tensor]:
+    """Outputs and backbone features of all images; one tensor where both features are the same."""
+    collected, features, is_same = _Collector(n_max), RowBuffer(n_max), False
+    for images in batches:
+        outputs, y = forward(_view(images, image_size, device))
+        collected.add(outputs)
+        is_same = outputs.features is y
+        if not is_same:
+            features.add(y)
+    gathered = collected.gather()
+    return gathered, gathered.features if is_same else distributed.gather(features.all())
+
+
+def _refine(predictor: Predictor, outputs: Outputs, y: Tensor) -> Outputs:
+    """Refine outputs that are collected already, a batch at a time."""
+    if predictor.refiner is None:
+        return outputs
+    parts = [
+        predictor.refine(Outputs(*rows), of_part)
+        for *rows, of_part in zip(
+            *(torch.split(x, BATCH) for x in (outputs.probs, outputs.unknown_score)),
+            torch.split(outputs.features, BATCH),
+            torch.split(y, BATCH),
+            strict=True,
+        )
+    ]
+    probs, scores = torch.cat([p.probs for p in parts]), torch.cat([p.unknown_score for p in parts])
+    return Outputs(probs, scores, outputs.features)
+
+
+def _concatenate(parts: Sequence[Outputs], order: Tensor, features: bool) -> Outputs:
+    """Join outputs and put them into an order."""
+    width = None if features else 0
+    return Outputs(
+        probs=torch.cat([p.probs for p in parts])[order],
+        unknown_score=torch.cat([p.unknown_score for p in parts])[order],
+        features=torch.cat([p.features[:, :width] for p in parts])[order],
+    )
+
+
+def _batches(pixels: PixelStore, index: Tensor) -> Iterable[Tensor]:
+    """Pixels at this process's share of an index."""
+    mine = index[distributed.shard(len(index))]
+    return (pixels.get(chunk) for chunk in torch.split(mine, BATCH))
+
+
+def _view(images: Tensor, image_size: int, device: torch.device) -> Tensor:
+    return make_view(EVAL_VIEW, images.to(device), image_size, torch.Generator())

@@ -1,8 +1,4 @@
-"""Anchors: where in the target a known class lies, found without labels.
-
-A classifier knows what a class looks like in the source. The target's own images of it lie
-together, but elsewhere: its surest verdicts say where.
-"""
+"""Target prototypes: where each known class lies in the target, estimated without labels."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,114 +7,113 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 ROUNDS = 3
-SURE = 0.5
-"""Share of the images the classifier accepts that anchors are made of, the surest."""
-COMMON = 0.5
-"""Of an even share of the accepted images: a class with more of them is surely there, and has an
-anchor of its own surer half if none is among the surest."""
-FEWEST = 20
-"""Images a class that the classifier must accept, on average. In a target of a few hundred a class
-is often missing among the surest by chance, and without an anchor it would be lost."""
+CONFIDENT_FRACTION = 0.5
+"""Fraction of the accepted images, the most confident, that prototypes are means of."""
+MIN_CLASS_FRACTION = 0.5
+"""Of an even share of the accepted images. A class that is predicted more often is present, and
+gets a prototype from its own more confident half if the confident images show none of it."""
+MIN_PER_CLASS = 20
+"""Accepted images a class, on average, that prototypes require. On a target of a few hundred
+images a class is often missing among the confident by chance, and would be lost."""
 TEMPERATURE = 0.1
-"""Of likeness to the anchors, where probabilities are asked for."""
+"""Of the softmax over cosine similarities."""
 
-Hear = Callable[[Tensor], Tensor]
+Smoothing = Callable[[Tensor], Tensor]
 
 
-class Anchors(nn.Module):
-    """A direction for each class: the mean of those target images that surely show it.
+class TargetPrototypes(nn.Module):
+    """One direction a class: the mean of target images that confidently show it.
 
-    First the classifier says which these are: the surer half of the images it accepts, by its own
-    rule. Then, in further rounds, as many that are most like the anchors so far. An image is the
-    more unknown the less it is like any anchor. A class that no sure image shows, and few accepted
-    ones, has none: it is probably the source's alone, and nothing is given to it.
-
-    The score is shifted so that as many images are below zero as the classifier accepts: it says
-    how many are unknown, the anchors say which. If it accepts fewer than `FEWEST` a class, anchors
-    would be built on too little, and it keeps the last word.
+    The first round takes the more confident half of the images that the classifier accepts by its
+    own rule; each further round takes as many, ranked by similarity to the prototypes so far. The
+    unknown score is minus the largest cosine similarity. It is shifted so that as many images are
+    accepted as by the classifier: the classifier decides how many images are unknown, the
+    prototypes decide which. A class without prototype is not predicted. With fewer than
+    `MIN_PER_CLASS` accepted images a class there are no prototypes, and the classifier decides.
 
     Args:
-        features: numbers that describe an image.
+        n_features: length of a feature vector.
         n_classes: known classes.
     """
 
     directions: Tensor
-    there: Tensor
+    present: Tensor
     shift: Tensor
 
-    def __init__(self, features: int, n_classes: int) -> None:
+    def __init__(self, n_features: int, n_classes: int) -> None:
         super().__init__()
-        self.register_buffer("directions", torch.zeros(n_classes, features))
-        self.register_buffer("there", torch.zeros(n_classes, dtype=torch.bool))
+        self.register_buffer("directions", torch.zeros(n_classes, n_features))
+        self.register_buffer("present", torch.zeros(n_classes, dtype=torch.bool))
         self.register_buffer("shift", torch.zeros(()))
 
     @property
-    def decide(self) -> bool:
-        """Whether they have the last word: they were found."""
-        return bool(self.there.any())
+    def is_fitted(self) -> bool:
+        """Whether there are prototypes; without them the classifier decides."""
+        return bool(self.present.any())
 
-    def says(self, rows: Tensor, classifier: Tensor) -> Tensor:
-        """Score and probabilities of images, (B, 1 + K); until `fill`, the classifier's.
+    def score(self, rows: Tensor, values: Tensor) -> Tensor:
+        """Unknown score and class probabilities of images, (B, 1 + K).
 
         Args:
             rows: (B, D), unit features.
-            classifier: (B, 1 + K), its score and probabilities.
+            values: (B, 1 + K), the classifier's; returned where there are no prototypes.
         """
-        likeness = (rows @ self.directions.T).masked_fill(~self.there, -1.0)
-        score = self.shift - likeness.amax(1, keepdim=True)
-        said = torch.cat([score, (likeness / TEMPERATURE).softmax(1)], 1)
-        return torch.where(self.there.any(), said, classifier)
+        similarity = (rows @ self.directions.T).masked_fill(~self.present, -1.0)
+        score = self.shift - similarity.amax(1, keepdim=True)
+        own = torch.cat([score, (similarity / TEMPERATURE).softmax(1)], 1)
+        return torch.where(self.present.any(), own, values)
 
-    def fill(self, rows: Tensor, classifier: Tensor, hears: Sequence[Hear]) -> None:
-        """Finds the anchors.
+    def fit(self, rows: Tensor, values: Tensor, smoothings: Sequence[Smoothing]) -> None:
+        """Estimate the prototypes.
 
         Args:
             rows: (N, D), unit features of the target.
-            classifier: (N, 1 + K), what it says of them.
-            hears: give an image's neighbours their say, one after the other. Anchors are found by
-                the first; how many images are unknown in the end is counted after all of them.
+            values: (N, 1 + K), the classifier's score and probabilities.
+            smoothings: applied to values, one after the other. Prototypes are estimated after the
+                first; the number of accepted images is matched after all of them.
         """
-        self.there.zero_()
+        self.present.zero_()
         self.shift.zero_()
-        hear, *others = hears
-        said = hear(classifier)
-        accepted = int((said[:, 0] < 0).sum())
-        if accepted < FEWEST * len(self.there):
+        smooth, *others = smoothings
+        smoothed = smooth(values)
+        n_accepted = int((smoothed[:, 0] < 0).sum())
+        if n_accepted < MIN_PER_CLASS * len(self.present):
             return
         for _ in range(ROUNDS):
-            self._place(rows, said, accepted)
-            said = hear(self.says(rows, classifier))
+            self._update(rows, smoothed, n_accepted)
+            smoothed = smooth(self.score(rows, values))
         for other in others:
-            said = other(said)
-        self.shift.copy_(-_bound(said[:, 0], accepted))
+            smoothed = other(smoothed)
+        self.shift.copy_(-_threshold(smoothed[:, 0], n_accepted))
 
-    def _place(self, rows: Tensor, said: Tensor, accepted: int) -> None:
-        """Anchors at the means of the images that are surest of their class."""
-        surest_first = said[:, 0].argsort(stable=True)[:accepted]
-        shown = F.one_hot(said[surest_first, 1:].argmax(1), len(self.there))
-        sure = _sure(shown).to(rows.dtype)
-        self.directions.copy_(F.normalize(sure.T @ rows[surest_first]))
-        self.there.copy_(sure.any(0))
+    def _update(self, rows: Tensor, values: Tensor, n_accepted: int) -> None:
+        """Move the prototypes to the means of the images that confidently show their class."""
+        accepted = values[:, 0].argsort(stable=True)[:n_accepted]
+        predicted = F.one_hot(values[accepted, 1:].argmax(1), len(self.present))
+        confident = _select_confident(predicted).to(rows.dtype)
+        self.directions.copy_(F.normalize(confident.T @ rows[accepted]))
+        self.present.copy_(confident.any(0))
 
 
-def _sure(shown: Tensor) -> Tensor:
-    """What the surer half of the images shows, and the surer half of a common class it overlooks.
+def _select_confident(predicted: Tensor) -> Tensor:
+    """Keep the confident half of all images, and that of each frequent class missing there.
 
     Args:
-        shown: (N, K), 1 for the class of each image, else 0; the surest first.
+        predicted: (N, K), one-hot predictions; the most confident image first.
 
     Returns:
-        The same, all 0 for the images that are not among these.
+        The same, zero for the images that are not selected.
     """
-    n, n_classes = shown.shape
-    total = shown.sum(0)
-    sure = shown * (torch.arange(n, device=shown.device) < SURE * n)[:, None]
-    overlooked = ~sure.any(0) & (total >= COMMON * n / n_classes)
-    own_half = shown.cumsum(0) <= torch.ceil(SURE * total)
-    return sure + shown * (own_half & overlooked)
+    n, n_classes = predicted.shape
+    counts = predicted.sum(0)
+    rank = torch.arange(n, device=predicted.device)
+    confident = predicted * (rank < CONFIDENT_FRACTION * n)[:, None]
+    missing = ~confident.any(0) & (counts >= MIN_CLASS_FRACTION * n / n_classes)
+    own_half = predicted.cumsum(0) <= torch.ceil(CONFIDENT_FRACTION * counts)
+    return confident + predicted * (own_half & missing)
 
 
-def _bound(scores: Tensor, below: int) -> Tensor:
+def _threshold(scores: Tensor, below: int) -> Tensor:
     """A number with that many of the scores below it."""
     ordered = scores.sort().values
     return torch.cat([ordered[:1] - 1, ordered, ordered[-1:] + 1])[below : below + 2].mean()

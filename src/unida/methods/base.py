@@ -1,4 +1,4 @@
-"""What a method is: parts built on a backbone, named losses for a batch, outputs for images."""
+"""The contract of a method: named losses for a batch, outputs for images."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -25,7 +25,7 @@ class About:
         venue: where it appeared, with the year.
         rule: how it decides on unknown, in a few words.
         spec: whether this file follows released code or reconstructs what was never published.
-        transductive: whether the verdict on an image depends on the others judged with it.
+        transductive: whether the label of an image depends on the others labelled with it.
     """
 
     paper: str
@@ -36,7 +36,7 @@ class About:
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """Parameters that share a learning rate, a factor of the run's."""
 
     name: str
@@ -45,7 +45,7 @@ class Group:
 
 
 class FeatureExtractor(Protocol):
-    """A look at a domain, in evaluation mode and without gradient."""
+    """Features of a domain, in evaluation mode and without gradient."""
 
     source_labels: Tensor
 
@@ -55,19 +55,18 @@ class FeatureExtractor(Protocol):
         index: Tensor | None = None,
         through: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """The backbone's features of images shown plainly: (N, D).
+        """Compute the backbone's features of images without augmentation, (N, D).
 
         Args:
             domain: whose images.
-            index: numbers of those wanted, in this order; by default all. No other is embedded.
-            through: what is wanted of features (B, D), a row an image; the features themselves,
-                which may be long, are then not kept.
+            index: indices of the images, in this order; by default all.
+            through: applied to the features (B, D) of each batch; only its result is kept.
         """
         ...
 
 
 class Method(nn.Module, ABC):
-    """The contract every method keeps: `losses` and `predict`, and a few hooks that do nothing.
+    """The contract of every method: `losses`, `predict` and a few optional hooks.
 
     The loop sums the losses, steps and logs; a method never calls `backward`, moves tensors
     between devices, prints or opens files. State that must survive a restart is a buffer of fixed
@@ -76,13 +75,13 @@ class Method(nn.Module, ABC):
     Attributes:
         about: where it comes from.
         Config: frozen dataclass of the method's settings, in the paper's symbols.
-        source_views: how source images are shown, one entry a view; empty if not needed.
-        target_views: how target images are shown, likewise.
+        source_views: augmentation of each source view; empty if no source image is needed.
+        target_views: augmentation of each target view, likewise.
         refresh_every: steps between two calls of `refresh`; 0 for never.
-        training_only: names of buffers that no prediction looks at, such as memories: a checkpoint
+        training_only: names of buffers that no prediction reads, such as memories: a checkpoint
             has them, a stored model does not.
-        capturable: whether every step is the same kernels on the device: no branch on numbers of
-            the step or of tensors, nothing that waits. Such a step may be recorded and replayed.
+        capturable: whether every step launches the same kernels: no branch on the step or on
+            values of tensors, no synchronisation. Such a step may be recorded as a CUDA graph.
     """
 
     about: ClassVar[About]
@@ -99,23 +98,27 @@ class Method(nn.Module, ABC):
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Named scalars, weighted already; the loop minimises their sum."""
+        """Compute named scalars, already weighted; the loop minimises their sum."""
 
     @abstractmethod
     def predict(self, images: Tensor) -> Outputs:
-        """Class probabilities and the unknown score; the own rule rejects at zero and above."""
+        """Compute class probabilities and the unknown score; the own rule rejects from zero on."""
 
     def postprocess(self, outputs: Outputs) -> Outputs:
-        """Sees the outputs of a whole set at once; a transductive method decides here."""
+        """Change the outputs on a whole set at once; for transductive methods."""
         return outputs
 
-    def head_groups(self) -> list[Group]:
-        """Everything but the backbone, at the run's learning rate unless the method says else."""
+    def default_refinement(self) -> str:
+        """Return the refinement of the outputs where a run leaves it open (`unida.decision`)."""
+        return "none"
+
+    def head_groups(self) -> list[ParameterGroup]:
+        """Group all parameters but the backbone's by learning rate; by default the run's."""
         of_backbone = {id(p) for p in self.backbone.parameters()}
-        return [Group("heads", [p for p in self.parameters() if id(p) not in of_backbone])]
+        return [ParameterGroup("heads", [p for p in self.parameters() if id(p) not in of_backbone])]
 
     def drop_training_state(self) -> None:
-        """Lets go of the buffers that only training needs; what is left predicts as before."""
+        """Remove the buffers that only training needs; predictions do not change."""
         for name in self.training_only:
             place, _, buffer = name.rpartition(".")
             setattr(self.get_submodule(place), buffer, None)
@@ -123,18 +126,14 @@ class Method(nn.Module, ABC):
     # Hooks of the loop, in the order they are called.
 
     def refresh(self, look: FeatureExtractor, step: int) -> None:
-        """Before step 0, every `refresh_every` steps and after the last: clusters and the like."""
+        """Update clusters and the like: before step 0, every `refresh_every` steps, at the end."""
 
     def extra(self, step: int, draws: Generator) -> dict[str, tuple[DomainName, Tensor]]:
-        """More images for this step, by name: a domain and image numbers; shown as `WEAK`."""
+        """Request more images for a step, by name: a domain and indices; seen in `WEAK_VIEW`."""
         return {}
 
     def after_step(self, batch: Batch) -> None:
-        """After the optimiser's step, without gradient: memories, unit rows."""
-
-    def fit_target(self, look: FeatureExtractor) -> None:
-        """After the last step, and before a verdict in between: what verdicts must know of the
-        target. Training goes on as if it had not been called."""
+        """Update memories and the like after the optimiser's step, without gradient."""
 
     def forward(self, batch: Batch) -> dict[str, Tensor]:
         return self.losses(batch)
@@ -144,10 +143,7 @@ class Method(nn.Module, ABC):
 
 
 def require_range(config: object, least: float, most: float, *names: str) -> None:
-    """Settings that lie in a range, ends included; None, where a field may be that, is fine.
-
-    A weight ends at 1000, where no other term is left of the sum, and a layer at 16384 neurons.
-    """
+    """Require settings in a range, ends included; None passes."""
     for name in names:
         value = getattr(config, name)
         ok = value is None or least <= value <= most
@@ -155,11 +151,11 @@ def require_range(config: object, least: float, most: float, *names: str) -> Non
 
 
 def resolve_bounded(field: str, value: int | None, usual: int, most: int, what: str) -> int:
-    """A number that the data bound: the usual one or all there are, unless the user names one.
+    """Return a number that is bounded by the data: the usual one, or all there are if fewer.
 
     Args:
         field: the setting.
-        value: what the user asks for; None leaves it to the method.
+        value: chosen by the user; None for the usual one.
         usual: the paper's.
         most: how many there are.
         what: of what, for the error sentence.
@@ -171,5 +167,5 @@ def resolve_bounded(field: str, value: int | None, usual: int, most: int, what: 
 
 
 def random_subset(n: int, most: int) -> Tensor:
-    """Numbers of images to look at: all n in order or, of more than `most`, a draw of those."""
+    """Draw indices of at most `most` of n images; all of them in order if there are no more."""
     return torch.randperm(n)[:most] if n > most else torch.arange(n)

@@ -17,31 +17,21 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from unida.decision.knn import Neighbours
 from unida.losses import one_vs_all, open_entropy
-from unida.methods.base import About, FeatureExtractor, Method, require_range, resolve_bounded
+from unida.methods.base import About, Method, require_range
 from unida.models.backbones.base import Backbone
-from unida.models.heads import ClosedAndOpen, gap_of_winner
+from unida.models.heads import ClosedAndOpen
 from unida.types import Batch, Outputs, Sizes
 
 
 @dataclass(frozen=True)
 class OVANetConfig:
-    """Settings of OVANet, in the paper's symbols.
-
-    Attributes:
-        lam: λ, weight of the open-set entropy on the target.
-        neighbours: target images that have a say in the verdict on another, as in our SAN; the
-            paper's own has none.
-        anchors: with neighbours, judge by likeness to the surest verdicts' images, as in our SAN.
-    """
+    """Settings of OVANet: `lam`, λ, is the weight of the open-set entropy on the target."""
 
     lam: float = 0.1
-    neighbours: int = 0
-    anchors: bool = False
 
     def __post_init__(self) -> None:
-        require_range(self, 0, 1000, "lam", "neighbours")
+        require_range(self, 0, 1000, "lam")
 
 
 class OVANet(Method):
@@ -58,9 +48,6 @@ class OVANet(Method):
     def __init__(self, config: OVANetConfig, backbone: Backbone, sizes: Sizes) -> None:
         super().__init__(config, backbone, sizes)
         self.classifier = ClosedAndOpen(backbone.out_features, sizes.n_classes)
-        k = resolve_bounded("neighbours", config.neighbours, 0, sizes.n_target - 1, "other images")
-        by = (backbone.out_features,)
-        self.neighbours = Neighbours(sizes.n_target, by, sizes.n_classes, k, config.anchors)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         labels = batch.source_labels
@@ -76,14 +63,8 @@ class OVANet(Method):
     def predict(self, images: Tensor) -> Outputs:
         """Unknown iff "is not k" outweighs "is k" for the closed head's class k."""
         f = self.backbone(images)
-        return self.neighbours.heard(self._alone(f), f)
-
-    def _alone(self, f: Tensor) -> Outputs:
         closed, pairs = self.classifier(f)
-        return Outputs(closed.softmax(1), gap_of_winner(closed, pairs), f)
-
-    def fit_target(self, look: FeatureExtractor) -> None:
-        self.neighbours.ask(look, self._alone)
+        return Outputs(closed.softmax(1), self.classifier.unknown_score(closed, pairs), f)
 
     def after_step(self, batch: Batch) -> None:
         self.classifier.open.scale_rows()

@@ -198,9 +198,6 @@ class SPA(Method):
     def predict(self, images: Tensor) -> Outputs:
         return self.base.predict(images)
 
-    def fit_target(self, extract: FeatureExtractor) -> None:
-        self.base.fit_target(extract)
-
     def refresh(self, extract: FeatureExtractor, step: int) -> None:
         """Initialise the words before the first step, then refresh the base method."""
         if step == 0:

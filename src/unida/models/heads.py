@@ -62,7 +62,9 @@ class UnitLinear(nn.Linear):
 
 
 class AllInOne(nn.Module):
-    """All-in-One classifier: z → logits (B, 2, K), `[:, 0]` "is not k", `[:, 1]` "is k".
+    """All-in-One classifier: z → logits over the classes (B, K) and pairs (B, 2, K).
+
+    Of the pairs, `[:, 0]` says "is not k" and `[:, 1]` "is k"; the latter are the class logits.
 
     Args:
         features: of z.
@@ -81,9 +83,14 @@ class AllInOne(nn.Module):
         )
         self.linear = nn.Linear(features, 2 * n_classes, bias=False)
 
-    def forward(self, z: Tensor) -> Tensor:
-        logits: Tensor = self.linear(self.hash(z))
-        return logits.view(-1, 2, self.n_classes)
+    def forward(self, z: Tensor) -> tuple[Tensor, Tensor]:
+        pairs = self.linear(self.hash(z)).view(-1, 2, self.n_classes)
+        return pairs[:, 1], pairs
+
+    @staticmethod
+    def unknown_score(closed: Tensor, pairs: Tensor) -> Tensor:
+        """By how much the largest "is not k" exceeds the largest "is k": (B,)."""
+        return pairs[:, 0].amax(1) - closed.amax(1)
 
 
 class ClosedAndOpen(nn.Module):
@@ -104,8 +111,8 @@ class ClosedAndOpen(nn.Module):
         pairs: Tensor = self.open(f)
         return self.closed(f), pairs.view(-1, 2, self.n_classes)
 
-
-def gap_of_winner(closed: Tensor, pairs: Tensor) -> Tensor:
-    """Compute by how much "is not k" exceeds "is k" for the closed classifier's top k: (B,)."""
-    not_k, is_k = pairs.unbind(1)
-    return (not_k - is_k).gather(1, closed.argmax(1, keepdim=True))[:, 0]
+    @staticmethod
+    def unknown_score(closed: Tensor, pairs: Tensor) -> Tensor:
+        """By how much "is not k" exceeds "is k" for the most likely class k: (B,)."""
+        not_k, is_k = pairs.unbind(1)
+        return (not_k - is_k).gather(1, closed.argmax(1, keepdim=True))[:, 0]

@@ -16,7 +16,7 @@ from unida.discovery.categories import LabelledImage
 from unida.errors import UserError, require, shorten
 from unida.methods.presets import load_config
 from unida.model import Model
-from unida.pipeline import checked, run_adaptation
+from unida.pipeline import check_config, run_adaptation
 from unida.review.corrections import Corrections, read_corrections, read_review_target
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_text
@@ -103,7 +103,7 @@ def run_continuation(
     """
     require(bool(config.output.out), "out", "", "a new folder: name it with --out")
     require(0 <= min_confidence <= 1, "min_confidence", min_confidence, "from 0 to 1")
-    config = checked(config)
+    config = check_config(config)
     reviewed = read_reviewed_run(path)
     samples = read_source(config.data.source)
     assert samples.labels is not None

@@ -124,8 +124,8 @@ class RunFolder:
     def save_state(self, state: dict[str, Any]) -> None:
         write_file(self.state, lambda file: torch.save(state, file))
 
-    def load_state(self) -> dict[str, Any] | None:
-        """The last checkpoint, or None; log lines after it are dropped, as they will come again."""
+    def load_state(self) -> tuple[dict[str, Any] | None, list[dict[str, Any]]]:
+        """Load the last checkpoint, or None, and the log lines up to it; drop later lines."""
         state: dict[str, Any] | None = None
         if self.state.exists():
             try:
@@ -134,12 +134,12 @@ class RunFolder:
                 raise UserError(
                     f"{self.state} is not a whole checkpoint: remove it to train from the start."
                 ) from None
-        step = state["step"] if state else 0
+        step, kept = state["step"] if state else 0, list[str]()
         if self.metrics.exists():
             lines = self.metrics.read_text(errors="replace").splitlines()
             kept = [line for line in lines if _step_of(line) <= step]
             write_text(self.metrics, "".join(line + "\n" for line in kept))
-        return state
+        return state, [json.loads(line) for line in kept]
 
     def write_predictions(self, predictions: Iterable[Prediction]) -> None:
         write_lines(self.predictions, prediction_lines(predictions))

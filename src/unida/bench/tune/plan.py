@@ -15,7 +15,7 @@ from unida.bench.tune.study import grid_size
 from unida.config import ENVIRONMENT, RunConfig
 from unida.errors import UserError, require
 from unida.evaluation.selection import CRITERIA, ORACLE
-from unida.pipeline import checked
+from unida.pipeline import check_config
 
 LABEL_FREE = tuple(name for name in CRITERIA if name != ORACLE)
 NOT_DEFINING = ENVIRONMENT | {"method", "settings", "checkpoint_every"}
@@ -92,7 +92,7 @@ class Plan:
 
 def make_plan(config: RunConfig, given: StudyOptions) -> Plan:
     """Make the plan of a study, with every name and value checked."""
-    config = checked(config)
+    config = check_config(config)
     criterion = _criterion(given)
     space = parse_space(given.space, config)
     samplers = typing.get_args(Sampler)

@@ -1,0 +1,192 @@
+"""What a run leaves: outputs on its domains, the fitted decision, and the files of the run."""
+
+import dataclasses
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from unida.config import RunConfig
+from unida.data.domain import Domain
+from unida.data.samples import Samples
+from unida.decision.calibration import Calibration, calibrate
+from unida.decision.inference import fit_target, mean_scored, predict_images
+from unida.decision.predictor import AnyPredictor, combine, is_partial
+from unida.decision.rejection import fit_rules, pick_rule, quantiles
+from unida.evaluation.diagnostics import Diagnostic, count_images, diagnose
+from unida.evaluation.feature_store import MOST_IMAGES, MOST_OF_SOURCE, build_feature_store
+from unida.methods import Method
+from unida.model import Model, to_predictions
+from unida.models.backbones.base import Backbone
+from unida.training.run_folder import RunFolder, write_text
+from unida.types import IntArray, Scored
+from unida.utils import distributed
+from unida.utils.chunking import subsample
+
+logger = logging.getLogger("unida")
+
+
+@dataclass(frozen=True)
+class ScoredDomain:
+    """Images of a domain with the outputs of a trained model.
+
+    Attributes:
+        samples: the images.
+        scored: outputs after refinement.
+        classifier: outputs of the method alone; of the target only, elsewhere as `scored`.
+    """
+
+    samples: Samples
+    scored: Scored
+    classifier: Scored
+
+    @property
+    def labels(self) -> IntArray:
+        assert self.samples.labels is not None
+        return self.samples.labels
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run leaves.
+
+    Attributes:
+        config: as it was in force, no value `auto`.
+        model: trained.
+        source: a sample of the images it was trained on.
+        held_out: source images kept out of training; there may be none.
+        target: all target images.
+        calibration: of the confidences, on the held-out images.
+        counts: source images of each class that were trained on.
+        history: the lines of metrics.jsonl, of each member of the ensemble.
+    """
+
+    config: RunConfig
+    model: Model
+    source: ScoredDomain
+    held_out: ScoredDomain
+    target: ScoredDomain
+    calibration: Calibration
+    counts: IntArray
+    history: list[list[dict[str, Any]]]
+
+
+def fit_decision(
+    config: RunConfig,
+    methods: list[Method],
+    backbone: Backbone,
+    source: Domain,
+    held_out: Domain,
+    target: Domain,
+    history: list[list[dict[str, Any]]],
+) -> RunResult:
+    """Fit refinement, reject rules and calibration, with every image forwarded once."""
+    size, device, refinement = config.data.image_size, target.device, config.decision.refine
+    features = len(target) <= MOST_IMAGES
+    fitted = [
+        fit_target(method, target.pixels, size, device, refinement, features)  # type: ignore[arg-type]
+        for method in methods
+    ]
+    predictor = combine([one.predictor for one in fitted], backbone).to(device)
+    refined = mean_scored([one.refined for one in fitted])
+    classifier = mean_scored([one.classifier for one in fitted])
+    some = source.part(subsample(len(source), MOST_OF_SOURCE, config.optim.seed, "atlas"))
+    known = _score(predictor, held_out, size)
+    calibration = calibrate(known.scored.probs, known.labels)
+    # A transductive method's outputs depend on the images beside an image: they do not carry over.
+    alone = not predictor.method.about.transductive
+    of_known = quantiles(known.scored.unknown_score if alone else np.empty(0))
+    rules, reject = fit_rules(refined.unknown_score, of_known), config.decision.reject
+    model = Model(
+        predictor=predictor,
+        method_name=config.method,
+        classes=source.samples.classes,
+        image_size=size,
+        pixel_size=config.data.pixel_size,
+        rules=rules | {reject: pick_rule(rules, reject, of_known)},
+        reject=reject,
+        device=device,
+        temperature=calibration.temperature,
+        known=of_known,
+    )
+    return RunResult(
+        config=config,
+        model=model,
+        calibration=calibration,
+        source=_score(predictor, some, size, features),
+        held_out=known,
+        target=ScoredDomain(target.samples, refined, classifier),
+        counts=count_images(source.samples),
+        history=history,
+    )
+
+
+def _score(
+    predictor: AnyPredictor, domain: Domain, size: int, features: bool = False
+) -> ScoredDomain:
+    """Score all images of a domain; there may be none."""
+    if len(domain):
+        scored = predict_images(predictor, domain.pixels, size, domain.device, features)
+    else:
+        n_classes = predictor.method.sizes.n_classes
+        scored = Scored(np.empty((0, n_classes)), np.empty(0), np.empty((0, 0), np.float32))
+    return ScoredDomain(domain.samples, scored, scored)
+
+
+def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) -> None:
+    """Write model, predictions, features, calibration and diagnostics; log a summary.
+
+    Args:
+        result: of the run.
+        folder: of the run.
+        found: what looked wrong with the images.
+    """
+    model, target, source = result.model, result.target, result.source
+    model.save(folder.model)
+    rule = model.rule()
+    labels = to_predictions(
+        target.samples.paths, target.scored, rule, model.classes, model.temperature
+    )
+    folder.write_predictions(labels)
+    if result.calibration.images:
+        write_text(folder.calibration, result.calibration.to_json())
+    if target.scored.features.shape[1]:
+        build_feature_store(
+            target.scored.features,
+            target.scored.probs,
+            source.scored.features,
+            source.labels,
+            source.samples.paths,
+        ).save(folder.features)
+    n_unknown = int(rule.is_unknown(target.scored.unknown_score).sum())
+    logger.info(
+        "%d target images, %d of them unknown by the rule %r (%s): %s",
+        *(len(target.samples), n_unknown, rule.name, rule.note, folder.predictions),
+    )
+    if is_partial(model.predictor):
+        logger.warning(
+            "No prototypes: too few target images were accepted; the classifier decides."
+        )
+    logger.info("Confidence: %s.", result.calibration.note)
+    if distributed.is_main_process():
+        diagnostics = diagnose(
+            classes=model.classes,
+            counts=result.counts,
+            rule=rule,
+            target=target.scored,
+            source=(source.scored, source.labels),
+            held_out=(result.held_out.scored, result.held_out.labels),
+            losses=np.array([line["loss"] for line in result.history[0]]),
+        )
+        complete = dataclasses.replace(diagnostics, warnings=[*found, *diagnostics.warnings])
+        write_text(folder.diagnostics, complete.to_json())
+        logger.info("Without labels: %s.", diagnostics)
+        log_diagnostics(diagnostics.warnings)
+    folder.finish()
+
+
+def log_diagnostics(found: list[Diagnostic]) -> None:
+    """Log each as a warning."""
+    for one in found:
+        logger.warning("%s", one)
