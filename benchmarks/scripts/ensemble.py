@@ -14,12 +14,12 @@ import itertools
 import json
 from pathlib import Path
 
-from unida.decision.ensemble import make_ensemble
+import numpy as np
 
 from unida.bench.results import ALONE, Result, read_runs, write_results
-from unida.bench.scoring import load_images, true_names, under_rules
+from unida.bench.scoring import score_rules
 from unida.data.samples import read_labelled
-from unida.decision.inference import predict_images
+from unida.decision.predictor import Predictor, combine
 from unida.decision.rejection import fit_rules
 from unida.evaluation.evaluate import compare, defined, rank
 from unida.methods.presets import load_config
@@ -30,20 +30,22 @@ from unida.training.run_folder import RunFolder
 def joined_result(runs: list[RunFolder], results: list[Result]) -> Result:
     """Return the result of the models as an ensemble."""
     models, first = [load(run.path) for run in runs], results[0]
-    method = make_ensemble([model.method for model in models], models[0].method.backbone).eval()
-    config = load_config(runs[0].config)
-    target = load_images(config, read_labelled(config.data.target), method, method.target_views)
-    scored = predict_images(method, target.pixels, config.data.image_size, models[0].device)
-    rules = fit_rules(scored.unknown_score)
-    found = compare(scored, true_names(target.samples), first.known_classes, rules)
+    alone = first.refine == ALONE
+    members = [Predictor(model.method) if alone else model.predictor for model in models]
+    predictor = combine(members, models[0].backbone).eval()  # type: ignore[arg-type]
+    samples = read_labelled(load_config(runs[0].config).data.target)
+    assert samples.labels is not None
+    _, scored = dataclasses.replace(models[0], predictor=predictor).score(samples.paths)
+    rules, names = fit_rules(scored.unknown_score), np.array(samples.classes)[samples.labels]
+    found = compare(scored, names, first.known_classes, rules)
     ranking, classes = rank(found), (first.known_classes, first.shared_classes)
     return dataclasses.replace(
         first,
         options=first.options | {"ensemble": len(runs)},
-        rules=under_rules(found, ranking, rules, classes),
+        rules=score_rules(found, ranking, rules, classes),
         ranking=defined(dataclasses.asdict(ranking)),
         seconds=round(sum(result.seconds for result in results), 2),
-        parameters=sum(p.numel() for p in method.parameters()),
+        parameters=sum(p.numel() for p in predictor.parameters()),
         made_with=first.made_with | {"seeds joined": " ".join(str(r.seed) for r in results)},
         oracle={},
     )
@@ -57,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
     found = [
         (result, RunFolder(folder))
         for folder, result in read_runs(args.results)
-        if folder and RunFolder(folder).model.exists() and result.refine == ALONE
+        if folder and RunFolder(folder).model.exists()
     ]
     found.sort(key=lambda one: (*_row(one[0]), one[0].seed))
     args.out.mkdir(parents=True, exist_ok=True)
@@ -73,7 +75,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def _row(result: Result) -> tuple[str | float, ...]:
     """Return what the runs of an ensemble have in common."""
-    where = (result.data, result.setting, result.entry, result.source, result.target)
+    where = (result.data, result.setting, result.row, result.source, result.target)
     return (*where, result.label_noise, result.unknown_classes, json.dumps(result.options))
 
 

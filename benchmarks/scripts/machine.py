@@ -29,7 +29,7 @@ from unida.models.backbones import build_backbone as build_by_name
 from unida.models.backbones.base import Backbone, precomputed_features
 from unida.models.backbones.hf import rebuild
 from unida.training.batches import Batches
-from unida.training.loop import StepCallback, train
+from unida.training.loop import StepCallback, resolve_run, train
 from unida.training.run_folder import RunFolder
 from unida.types import Sizes
 from unida.utils.devices import pick_device
@@ -249,6 +249,7 @@ def drive(
     method: Method, batches: Batches, config: RunConfig, device: torch.device, report: StepCallback
 ) -> None:
     """Run the training loop in a temporary folder."""
+    config = resolve_run(config, method, device)
     with tempfile.TemporaryDirectory() as folder:
         train(method, batches, config, device, NoCheckpoints(folder), report)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from unida.bench.arrays import Arrays, read_arrays
 from unida.bench.results import RESULT, Result, gather, read_runs, write_results
-from unida.bench.scoring import commit_of_code, under_rules
+from unida.bench.scoring import commit_of_code, score_rules
 from unida.decision.rejection import fit_rules
 from unida.evaluation.evaluate import compare
 from unida.evaluation.metrics import Ranking
@@ -33,7 +33,7 @@ def rescore(result: Result, arrays: Arrays) -> Result:
     ranking = Ranking(**{k: math.nan if v is None else v for k, v in result.ranking.items()})
     return dataclasses.replace(
         result,
-        rules=result.rules | under_rules(found, ranking, rules, (known, shared)),
+        rules=result.rules | score_rules(found, ranking, rules, (known, shared)),
         made_with=result.made_with | {"rules": commit_of_code()},
         oracle={},  # of the rules before
     )

@@ -31,17 +31,19 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from unida.bench.scoring import SOURCE_SAMPLE, _in_few_directions
+from unida.bench.scoring import DIMENSIONS
 from unida.config import RunConfig
 from unida.data.pixels import ArrayStore
 from unida.data.sampling import Balanced, Shuffled
 from unida.decision.inference import predict_images
+from unida.decision.predictor import Predictor
 from unida.decision.rejection import mixture, own
 from unida.evaluation.metrics import novel_nmi, score
 from unida.evaluation.selection import entropy, neighbourhood_density, separation
 from unida.losses import info_nce, soft_contrastive
 from unida.methods import Method
 from unida.model import to_predictions
+from unida.ops.pca import joint_pca
 from unida.training.batches import Batches
 from unida.training.extractor import DomainFeatures
 from unida.training.predictions import prediction_lines
@@ -194,7 +196,7 @@ def predicting(n: int, s: Setting) -> Work:
     classes = tuple(f"class {k}" for k in range(s.n_classes))
 
     def work() -> None:
-        scored = predict_images(method, store, 224, s.device, features=False)
+        scored = predict_images(Predictor(method), store, 224, s.device, features=False)
         rule = own(scored.unknown_score)
         for _ in prediction_lines(to_predictions((Path("image.jpg"),) * n, scored, rule, classes)):
             pass
@@ -205,16 +207,16 @@ def predicting(n: int, s: Setting) -> Work:
 def scoring(n: int, s: Setting) -> Work:
     """Apply the same heads, with the features that a bench keeps."""
     method, store = build("ovanet", n, s).eval(), ArrayStore(features(n, s)[:, None])
-    return lambda: predict_images(method, store, 224, s.device)
+    return lambda: predict_images(Predictor(method), store, 224, s.device)
 
 
 def extracting(n: int, s: Setting, most: int | None = None) -> Work:
     """Extract features of embeddings as the loop does: of all images, or of some."""
     domain = machine.random_domain(features(n, s)[:, None], s.n_classes, s.device)
     config = RunConfig.from_flat(batch=s.batch)
-    look = DomainFeatures(build("source_only", n, s).eval(), Batches(domain, domain, config))
+    extract = DomainFeatures(build("source_only", n, s).eval(), Batches(domain, domain, config))
     index = None if most is None else torch.randperm(n)[:most]
-    return torch.no_grad()(lambda: look("target", index))
+    return torch.no_grad()(lambda: extract("target", index))
 
 
 def sampling_start(n: int, s: Setting) -> Work:
@@ -262,7 +264,7 @@ def nmi(n: int, s: Setting) -> Work:
 def pictures(n: int, s: Setting) -> Work:
     """Reduce features to the dimensions that a bench stores."""
     rows = features(n, s).numpy(force=True)
-    return lambda: _in_few_directions(rows, rows[:SOURCE_SAMPLE])
+    return lambda: joint_pca([rows, rows[:2000]], DIMENSIONS)
 
 
 def checkpoint(n: int, s: Setting) -> Work:
