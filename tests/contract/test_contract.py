@@ -95,8 +95,6 @@ def test_loading_allocates_nothing_for_the_images_of_the_training(
 ) -> None:
     """With memories for so many images no machine would load it."""
     model = load(trained.out, "cpu")
-    if getattr(model.method.config, "neighbours", 0) is None:
-        return  # neighbours are stored, as many as there are images, up to a bound
     model.method.sizes = dataclasses.replace(model.method.sizes, n_source=10**12, n_target=10**12)
     model.save(tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors", "cpu")
