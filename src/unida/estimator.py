@@ -59,7 +59,7 @@ _SHARED = (
 
 
 class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Learns from labelled source and unlabelled target images; says a known class or unknown.
+    """Classifier for labelled source and unlabelled target images: a known class or unknown.
 
     Images come as a folder, a list file or a CSV (with the labels in it); as a sequence of paths
     or PIL images; as an array of images, uint8 (N, H, W), (N, H, W, 3) or (N, 3, H, W); as a
@@ -69,7 +69,7 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Args:
         method: see `unida methods`.
         settings: of the method, such as `{"beta": 0.5}`.
-        backbone: its name; not looked at where embeddings are given.
+        backbone: its name; unused where embeddings are given.
         weights: of the backbone: a file, or 'none' to start from scratch.
         image_size: side of the square the network sees.
         steps: optimiser steps.
@@ -87,7 +87,7 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes:
         classes_: the known classes, as they were given.
-        unknown_label_: what `predict` says of an image that is none of them: 'unknown' among
+        unknown_label_: the label of an image that is none of them: 'unknown' among
             names, -1 among numbers (one less than the least of them where -1 is a class).
         model_: the trained `unida.model.Model`.
         n_features_in_: length of an embedding, where those were given.
@@ -133,28 +133,31 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any = None, target: Any = None) -> "UniversalAdapter":  # noqa: N803
-        """Trains.
+        """Train.
 
         Args:
             X: the source.
             y: its labels. A source that has its labels with it, a folder or a data set, needs
                 none: what comes second is then the target, as in `fit(source, target)`.
-            target: unlabelled images of the same kind, or of another; labels in it are not looked
-                at. By default the source is all there is.
+            target: unlabelled images of the same kind, or of another; labels in it are not
+                used. By default the source is all there is.
         """
         if kind_of(X) in ("place", "dataset") and y is not None:
             require(target is None, "y", type(y).__name__, "none, for the source has its labels")
             y, target = None, y
         source = self._read_labelled(X, y)
         unlabelled = replace(source, samples=Samples(source.samples.paths))
-        handed = {"source": source, "target": unlabelled if target is None else self._read(target)}
-        given = _embeddings_of(handed)
+        in_memory = {
+            "source": source,
+            "target": unlabelled if target is None else self._read(target),
+        }
+        given = _embeddings_of(in_memory)
         with self._folder() as out, _log_level(self.verbose):
-            self.model_ = _train(self._config(X, target, out), handed, given)
+            self.model_ = _train(self._config(X, target, out), in_memory, given)
         return self
 
     def predict(self, X: Any) -> Array:  # noqa: N803
-        """A label of `classes_` for each image, or `unknown_label_`."""
+        """Return a label of `classes_` for each image, or `unknown_label_`."""
         scored = self._score(X)
         best = self.classes_[scored.probs.argmax(1)]
         if best.dtype.kind in "bu":  # -1 is no value of these
@@ -163,11 +166,11 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.where(unknown, self.unknown_label_, best)
 
     def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
-        """Probabilities of `classes_`, if an image is one of them at all: see `unknown_score`."""
+        """Return probabilities of `classes_`, given that an image is one of them."""
         return tempered(self._score(X).probs, self.model_.temperature)
 
     def unknown_score(self, X: Any) -> FloatArray:  # noqa: N803
-        """How strange each image is; from `model_.rule().threshold` on it is unknown."""
+        """Return unknown scores; an image is unknown from `model_.rule().threshold` on."""
         return self._score(X).unknown_score
 
     def _score(self, X: Any) -> Scored:  # noqa: N803
@@ -192,25 +195,25 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         kind = kind_of(X)
         if kind == "place":
             samples = read_source(X)
-            self._know(np.array(samples.classes))
+            self._set_classes(np.array(samples.classes))
             return InMemory(samples)
         if kind == "embeddings":
             rows, y = validate_data(self, X, y, dtype=np.float32)
-            handed = wrap_embeddings(rows)
+            in_memory = wrap_embeddings(rows)
         else:
-            handed = self._read(X)
+            in_memory = self._read(X)
             y = labels_of(X, self.label_column) if kind == "dataset" else y
             require(y is not None, "y", None, "a label for each image")
             y = column_or_1d(y, warn=True)
-            check_consistent_length(handed.samples.paths, y)
+            check_consistent_length(in_memory.samples.paths, y)
         check_classification_targets(y)
         classes, numbers = np.unique(y, return_inverse=True)
-        self._know(classes)
+        self._set_classes(classes)
         names = tuple(map(str, classes))
-        samples = Samples(handed.samples.paths, numbers.astype(np.int64), names)
-        return replace(handed, samples=samples)
+        samples = Samples(in_memory.samples.paths, numbers.astype(np.int64), names)
+        return replace(in_memory, samples=samples)
 
-    def _know(self, classes: Array) -> None:
+    def _set_classes(self, classes: Array) -> None:
         numeric = classes.dtype.kind in "biuf"
         if len(classes) < 2:
             raise UserError(f"There is one class, {classes[0]!r}: two or more are needed.")
@@ -247,13 +250,13 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             yield Path(folder)
 
 
-def _embeddings_of(handed: dict[str, InMemory]) -> Backbone | None:
+def _embeddings_of(in_memory: dict[str, InMemory]) -> Backbone | None:
     """What stands for the backbone of given embeddings; None where images are to be shown to one.
 
     Raises:
         UserError: of source and target, one is embeddings and the other is not.
     """
-    contents = [one.content for one in handed.values()]
+    contents = [one.content for one in in_memory.values()]
     widths = {c.shape[-1] if isinstance(c, Tensor) else None for c in contents}
     if len(widths) > 1:
         raise UserError(
@@ -275,7 +278,7 @@ def _log_level(verbose: bool) -> Iterator[None]:
         logger.setLevel(level)
 
 
-def _train(config: RunConfig, handed: dict[str, InMemory], given: Backbone | None) -> Model:
+def _train(config: RunConfig, in_memory: dict[str, InMemory], given: Backbone | None) -> Model:
     """Loads both domains and adapts."""
     device = pick_device(config.compute.device)
     distributed.setup(device)
@@ -285,7 +288,7 @@ def _train(config: RunConfig, handed: dict[str, InMemory], given: Backbone | Non
         config = config.replace(frozen=True)
     backbone = given or make_backbone(config)
     with distributed.main_process_first():
-        domains = load_in_memory(config, device, handed, lambda name: ignore)
+        domains = load_in_memory(config, device, in_memory, lambda name: ignore)
     source, target = domains["source"], domains["target"]
     learned, _ = hold_out(source.samples, config.data.holdout, config.optim.seed)
     config = config.replace(batch=max(2, min(config.optim.batch, len(learned), len(target))))

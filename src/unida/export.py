@@ -96,7 +96,7 @@ def export_model(model: Model, to: Path, kind: Format = "onnx", reject: str | No
 
 
 def describe(model: Model, rule: Rule) -> dict[str, Any]:
-    """What a user of the file has to know, stored in it."""
+    """Describe the file for its user; stored in it."""
     size = model.pixel_size
     return {
         "labels": [*model.classes, UNKNOWN],

@@ -60,7 +60,7 @@ class Model:
         classes: the known classes.
         image_size: side of what the network sees.
         pixel_size: side of what it is cut from.
-        rules: fitted reject rules, by the name they were asked for.
+        rules: fitted reject rules, by name.
         reject: the rule used unless another is named.
         device: where it computes.
         temperature: of the confidences (`unida.decision.calibration`).

@@ -164,7 +164,7 @@ def adapt_domains(
         on_step = _show_steps(progress.task(config.method + which), member.optim.steps)
         history.append(train(method, batches, member, device, place, on_step, on_checkpoint))
     if skipped:
-        logger.info("%d files were left out; %s says why.", len(skipped), folder.skipped)
+        logger.info("%d files were left out; %s gives the reasons.", len(skipped), folder.skipped)
     fitted = fit_decision(resolved, methods, backbone, learned, held_out, target, history)
     write_result(fitted, folder, found)
     return fitted

@@ -1,4 +1,4 @@
-"""What flows between the rooms."""
+"""Types that packages exchange."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a method may size its parts, memories and schedules by.
+    """Sizes that a method's parts, memories and schedules depend on.
 
     With `frozen`, only heads are trained, perhaps without a GPU; `schedule` is the learning rate's.
     """
@@ -33,18 +33,18 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Batch:
-    """What a method sees in one step: float images in [0, 1] of shape (B, 3, size, size).
+    """The images of one step: float images in [0, 1] of shape (B, 3, size, size).
 
-    A tuple of views holds the same images in the same order, each view with its own draw.
+    A tuple of views holds the same images in the same order, each view with its own random numbers.
 
     Attributes:
         step: number of the step, from 0.
-        source_views: views of the source images; empty where the method asks for none.
+        source_views: views of the source images; empty where the method uses none.
         source_labels: their classes.
         source_index: their numbers in the source.
-        target_views: views of the target images; empty where the method asks for none.
+        target_views: views of the target images; empty where the method uses none.
         target_index: their numbers in the target.
-        extra: the images a method asked for by `Method.extra`, by its names.
+        extra: the images requested by `Method.extra`, by name.
     """
 
     step: int
@@ -56,19 +56,20 @@ class Batch:
     extra: dict[str, Tensor] = field(default_factory=dict)
 
     def tensors(self) -> list[Tensor]:
-        """All of them, in a fixed order."""
+        """Return all tensors in a fixed order."""
         numbers = [self.source_labels, self.source_index, self.target_index]
         return [*self.source_views, *self.target_views, *numbers, *self.extra.values()]
 
 
 @dataclass(frozen=True)
 class Outputs:
-    """What a method says of N images.
+    """Outputs of a method on N images.
 
     Attributes:
         probs: (N, K), class probabilities over the known classes.
-        unknown_score: (N,), larger is stranger; the method's own rule rejects at zero and above.
-        features: (N, D), the representation the decision was made on.
+        unknown_score: (N,), higher means more likely unknown; the method's own rule rejects from
+            zero on.
+        features: (N, D), the features that the classifier uses.
     """
 
     probs: Tensor
@@ -78,7 +79,7 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Scored:
-    """`Outputs` of a whole set, as arrays on the host; features (N, 0) where nobody wants them."""
+    """`Outputs` on a whole set, as arrays on the host; features are (N, 0) if not kept."""
 
     probs: FloatArray
     unknown_score: FloatArray
@@ -87,15 +88,15 @@ class Scored:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The verdict on one image.
+    """The prediction for one image.
 
     Attributes:
-        path: where the image came from; None for an image handed over in memory.
+        path: where the image came from; None for an image in memory.
         label: a known class, or `unknown`.
-        confidence: probability of the most likely known class, whatever the verdict; calibrated
+        confidence: probability of the most likely known class, whatever the label; calibrated
             where source images were held out (`unida.decision.calibration`).
         unknown_score: the method's score; the reject rule compares it with its threshold.
-        rule: the reject rule that decided.
+        rule: the reject rule that was applied.
     """
 
     path: Path | None

@@ -107,7 +107,7 @@ def test_fitting_twice_gives_the_same_rule() -> None:
 @pytest.mark.parametrize("unknown", [0.1, 0.4, 0.8])
 def test_the_weights_estimate_the_share_of_unknowns(unknown: float) -> None:
     rule = mixture(two_groups(4000, unknown))
-    assert f"the stranger one {unknown:.0%} of the images" in rule.note
+    assert f"the upper one {unknown:.0%} of the images" in rule.note
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -115,9 +115,7 @@ def test_the_weights_estimate_the_share_of_unknowns(unknown: float) -> None:
 def test_one_gaussian_falls_back_to_own_and_says_so(n: int, seed: int) -> None:
     rule = mixture(np.random.default_rng(seed).normal(2.0, 3.0, n))
     assert (rule.name, rule.threshold) == ("own", 0.0)
-    assert rule.note == (
-        "the target's scores show one mode only; the method's own rule is used instead"
-    )
+    assert rule.note == ("the target's scores have one mode; the method's own rule is used instead")
 
 
 @pytest.mark.parametrize("shape", ["lognormal", "gamma", "uniform", "exponential", "falling"])
@@ -280,7 +278,7 @@ def test_source_without_held_out_images_falls_back_and_says_so() -> None:
     rule = pick_rule(fit_rules(np.zeros(5)), "source:0.1")
     assert (rule.name, rule.threshold) == ("own", 0.0)
     assert rule.note == (
-        "no scores of held-out source images are at hand; the method's own rule is used instead"
+        "there are no scores of held-out source images; the method's own rule is used instead"
     )
     assert describe_rule("source:0.1", rule) == "source:0.1 → own"
 

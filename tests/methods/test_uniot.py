@@ -369,4 +369,4 @@ def test_held_out_images_say_nothing_about_scores_among_others(digits: Task, out
     config = digits.config(out, method="uniot", steps=2, holdout=0.2, reject="source")
     model = run_adaptation(config)
     assert model.known == ()
-    assert model.rule().note.startswith("no scores of held-out source images are at hand")
+    assert model.rule().note.startswith("there are no scores of held-out source images")

@@ -1,4 +1,4 @@
-"""Sure, or not: confidences that are right as often as they say, and how far they are from it.
+"""Temperature scaling of confidences, and the expected calibration error.
 
 One number, a temperature T, sharpens or softens the probabilities of a model: softmax(log p / T)
 (Guo et al., "On Calibration of Modern Neural Networks", ICML 2017). It is fitted to source images
@@ -20,12 +20,12 @@ from unida.types import FloatArray, IntArray
 from unida.utils.chunking import MAX_SAMPLES
 
 BINS = 15
-"""Of a reliability diagram: of equal width, as in the paper."""
+"""Bins of a reliability diagram, of equal width, as in the paper."""
 FOLDS = 5
 PRIOR = 0.5
-"""Deviation of log T before any image was seen."""
+"""Standard deviation of log T under its prior."""
 LEAST = 1e-12
-"""A probability below this counts as this: it may have been rounded to zero."""
+"""Lower bound of a probability, which may have been rounded to zero."""
 _COLDEST, _HOTTEST = 0.05, 20.0
 
 
@@ -36,7 +36,7 @@ class Bin:
     Attributes:
         confidence: their mean confidence.
         accuracy: share of them whose most likely class is right.
-        count: how many they are.
+        count: their number.
     """
 
     confidence: float
@@ -46,16 +46,16 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How the confidences of a run were mended.
+    """The calibration of a run's confidences.
 
     Attributes:
-        temperature: T; 1 leaves everything as it is.
+        temperature: T; 1 changes nothing.
         images: held-out source images it was fitted to.
-        note: what was done, in words.
-        ece_before: expected calibration error of the plain confidences; None without images.
-        ece_after: of the mended ones, each mended by a temperature fitted without that image.
-        bins_before: the reliability diagram of the plain confidences.
-        bins: of the mended ones.
+        note: summary of the fit.
+        ece_before: expected calibration error without scaling; None without images.
+        ece_after: with scaling, cross-validated: T is fitted without the image it scales.
+        bins_before: the reliability diagram without scaling.
+        bins: with scaling.
     """
 
     temperature: float
@@ -71,10 +71,10 @@ class Calibration:
 
 
 def calibrate(probs: FloatArray, labels: IntArray) -> Calibration:
-    """Fits a temperature to held-out source images; too few of them leave it at 1.
+    """Fit a temperature to held-out source images.
 
-    So do images on which it makes the confidences worse: the likeliest temperature does, where a
-    class is never thought of, since its images are then as unlikely as can be.
+    It stays 1 where there are too few images, and where it makes the calibration error larger, as
+    it may if a class is never predicted.
 
     Args:
         probs: (N, K), class probabilities.
@@ -84,19 +84,21 @@ def calibrate(probs: FloatArray, labels: IntArray) -> Calibration:
     if n < MIN_HELD_OUT:
         held = f"{n} source images were" if n else "no source image was"
         return Calibration(
-            1.0, n, f"{held} held out, and {MIN_HELD_OUT} are needed: confidence is plain"
+            1.0,
+            n,
+            f"{held} held out, {MIN_HELD_OUT} are required: confidence is uncalibrated",
         )
     right, fold = probs.argmax(1) == labels, np.arange(n) % FOLDS
-    mended = np.empty(n)
+    scaled = np.empty(n)
     for k in range(FOLDS):
         t = fit_temperature(probs[fold != k], labels[fold != k])
-        mended[fold == k] = confidence(probs[fold == k], t)
-    before, after = reliability(confidence(probs, 1.0), right), reliability(mended, right)
+        scaled[fold == k] = confidence(probs[fold == k], t)
+    before, after = reliability(confidence(probs, 1.0), right), reliability(scaled, right)
     error = expected_error(before), expected_error(after)
     if error[1] > error[0]:
         note = (
-            f"a temperature fitted to {n} held-out source images would make the expected "
-            f"calibration error {error[1]:.3f} instead of {error[0]:.3f}: confidence is plain"
+            f"a temperature fitted to {n} held-out source images would give an expected "
+            f"calibration error of {error[1]:.3f}, not {error[0]:.3f}: confidence is uncalibrated"
         )
         return Calibration(1.0, n, note, error[0], error[0], before, before)
     temperature = fit_temperature(probs, labels)
@@ -108,10 +110,10 @@ def calibrate(probs: FloatArray, labels: IntArray) -> Calibration:
 
 
 def fit_temperature(probs: FloatArray, labels: IntArray) -> float:
-    """The temperature with the smallest negative log-likelihood of the true classes.
+    """Return the temperature with the smallest negative log-likelihood of the true classes.
 
-    log T has a Gaussian prior around 0, of weight in a few images only: without it, a model that
-    is right on all of them would be made certain of everything.
+    log T has a Gaussian prior around 0. Without it, T would go to its bound for a model that is
+    right on all images.
     """
     logs = _logs(probs)
     of_true = float(logs[np.arange(len(labels)), labels].sum())
@@ -126,7 +128,7 @@ def fit_temperature(probs: FloatArray, labels: IntArray) -> float:
 
 
 def tempered(probs: FloatArray, temperature: float) -> FloatArray:
-    """softmax(log p / T), of shape (N, K); at 1 the very same numbers."""
+    """Compute softmax(log p / T), (N, K); the same numbers at T = 1."""
     if temperature == 1:
         return probs
     logs = _logs(probs) / temperature
@@ -134,7 +136,7 @@ def tempered(probs: FloatArray, temperature: float) -> FloatArray:
 
 
 def confidence(probs: FloatArray, temperature: float) -> FloatArray:
-    """Mended probability of the most likely class, (N,)."""
+    """Return the calibrated probability of the most likely class, (N,)."""
     if temperature == 1:
         return np.asarray(probs.max(1))
     parts = np.array_split(probs, math.ceil(len(probs) / MAX_SAMPLES) or 1)
@@ -142,19 +144,19 @@ def confidence(probs: FloatArray, temperature: float) -> FloatArray:
 
 
 def reliability(confidences: FloatArray, right: npt.NDArray[np.bool_]) -> tuple[Bin, ...]:
-    """A reliability diagram: `BINS` bins of equal width from 0 to 1, those with images in them."""
+    """Return a reliability diagram: `BINS` bins of equal width from 0 to 1, without empty ones."""
     number = np.clip((confidences * BINS).astype(int), 0, BINS - 1)
     groups = ((confidences[number == k], right[number == k]) for k in range(BINS))
     return tuple(Bin(float(c.mean()), float(r.mean()), len(c)) for c, r in groups if len(c))
 
 
 def expected_error(bins: tuple[Bin, ...]) -> float:
-    """Expected calibration error: the mean gap between confidence and accuracy; NaN of none."""
+    """Return the expected calibration error: the mean gap of confidence and accuracy, or NaN."""
     n = sum(b.count for b in bins)
     gaps = math.fsum(b.count * abs(b.confidence - b.accuracy) for b in bins)
     return gaps / n if n else math.nan
 
 
 def _logs(probs: FloatArray) -> FloatArray:
-    """Finite ones: a probability may have been rounded to zero."""
+    """Return finite logarithms: a probability may have been rounded to zero."""
     return np.asarray(np.log(np.maximum(probs, LEAST)))

@@ -1,8 +1,8 @@
-"""Two groups in one row of numbers: the scores of known images, and those of unknown ones.
+"""A mixture of two components: the scores of known images, and those of unknown ones.
 
-The stranger group, of larger numbers, is a Gaussian. The other is a Gaussian as well or, where
-scores are bounded and a sure model crowds them at the bound, a gamma distribution from the smallest
-on; the likelier shape is taken.
+The upper component is a Gaussian. The lower one is a Gaussian or, where scores are bounded and a
+confident model accumulates them at the bound, a shifted gamma distribution, whichever is likelier.
+Both are fitted by expectation maximisation.
 """
 
 import math
@@ -16,25 +16,25 @@ from scipy.stats import yeojohnson
 from unida.types import FloatArray
 
 STARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
-"""Shares of the numbers, the smallest, that the fits begin with as the lower group."""
+"""Shares of the numbers, the smallest, that start as the lower component."""
 ROUNDS = 200
 ENOUGH = 1e-6
-"""A round that brings less than this, in nats a number, is the last."""
-NARROWEST, SHORTEST = 0.02, 0.06
-"""Of a bell and of a crowd, in deviations of all numbers: single numbers are no group."""
+"""Gain of likelihood, in nats a number, below which the fit has converged."""
+MIN_GAUSSIAN_WIDTH, MIN_GAMMA_MEAN = 0.02, 0.06
+"""In standard deviations of all numbers: single numbers are no component."""
 EDGE = 0.002
-"""Share of the numbers below the edge that a crowd begins at: they are not of it."""
-MOST_BELL_LIKE = 200.0
-"""Shape of a crowd; from here on it would be a Gaussian."""
+"""Share of the numbers below the edge of the shifted gamma: they do not belong to it."""
+MAX_GAMMA_SHAPE = 200.0
+"""From here on a gamma distribution is nearly a Gaussian."""
 PARAMETERS = 5
-"""Of two groups: two of each, and a share; the edge of a crowd is read off, not fitted."""
+"""Two of each component, and a share; the edge of the gamma is a quantile, not fitted."""
 PLACES = 4001
-"""Between the means, where a crossing is looked for."""
+"""Grid between the means on which the crossing is searched."""
 
 
 @dataclass(frozen=True)
 class Component:
-    """One of the groups.
+    """One component.
 
     Attributes:
         mean: of its numbers.
@@ -46,19 +46,19 @@ class Component:
 
 
 Shape = Callable[[FloatArray, FloatArray], Component]
-"""From numbers and their weights to the group of that shape that they make."""
+"""From numbers and their weights to the fitted component."""
 
 
 @dataclass(frozen=True)
 class MixtureFit:
-    """Two densities that numbers were explained by, in their own unit.
+    """A fitted mixture, in the unit of the numbers.
 
     Attributes:
-        share: of the upper group.
-        crossing: where the densities are equal, each of mass one, between their means; None where
-            there is no such place. The sizes of the groups have no say: neither is favoured.
-        gain: by how much they explain the numbers better than one mode does: half the difference of
-            the two BICs, in nats a number.
+        share: of the upper component.
+        crossing: where the densities, each of mass one, are equal between their means; None where
+            there is no such place. The sizes of the components do not matter.
+        gain: half the difference to the BIC of one mode, in nats a number; above zero, two
+            components explain the numbers better.
     """
 
     share: float
@@ -67,7 +67,7 @@ class MixtureFit:
 
 
 def fit(values: FloatArray) -> MixtureFit | None:
-    """Fits both shapes; None where all numbers are equal, for any practical purpose."""
+    """Fit both shapes; None where all numbers are equal."""
     centre, spread = values.mean(), values.std()
     if spread <= 1e-9 * np.abs(values).max():  # relative: the unit must not matter
         return None
@@ -89,25 +89,25 @@ def fit(values: FloatArray) -> MixtureFit | None:
 
 
 def gaussian(x: FloatArray, weights: FloatArray) -> Component:
-    """A Gaussian."""
+    """Fit a Gaussian."""
     mean = float(np.average(x, weights=weights))
-    variance = float(np.average((x - mean) ** 2, weights=weights)) + NARROWEST**2
+    variance = float(np.average((x - mean) ** 2, weights=weights)) + MIN_GAUSSIAN_WIDTH**2
     height = 0.5 * math.log(2 * math.pi * variance)
     return Component(mean, lambda t: -((t - mean) ** 2) / (2 * variance) - height)
 
 
 def shifted_gamma(x: FloatArray, weights: FloatArray) -> Component:
-    """A gamma distribution from the smallest number on, but for a few, with no pole there.
+    """Fit a gamma distribution that starts at the smallest numbers, without a pole there.
 
-    Its shape, 1 for an exponential and more for a heap, is Thom's approximation (1958).
+    Its shape, at least 1, is Thom's approximation (1958).
     """
-    edge = float(np.quantile(x, EDGE, method="higher")) - NARROWEST
+    edge = float(np.quantile(x, EDGE, method="higher")) - MIN_GAUSSIAN_WIDTH
     inside = x > edge
     length = np.average(x[inside] - edge, weights=weights[inside])
     logs = np.average(np.log(x[inside] - edge), weights=weights[inside])
     s = max(math.log(length) - float(logs), 1e-6)
-    k = min(max((3 - s + math.sqrt((s - 3) ** 2 + 24 * s)) / (12 * s), 1.0), MOST_BELL_LIKE)
-    scale = max(float(length), SHORTEST) / k
+    k = min(max((3 - s + math.sqrt((s - 3) ** 2 + 24 * s)) / (12 * s), 1.0), MAX_GAMMA_SHAPE)
+    scale = max(float(length), MIN_GAMMA_MEAN) / k
     height = gammaln(k) + k * math.log(scale)
 
     def log_density(t: FloatArray) -> FloatArray:
@@ -120,12 +120,12 @@ def shifted_gamma(x: FloatArray, weights: FloatArray) -> Component:
 def _expect_and_maximise(
     x: FloatArray, shape: Shape, start: float
 ) -> tuple[float, float, Component, Component]:
-    """Log-likelihood, share of the upper group, and both groups (Dempster et al., 1977).
+    """Return log-likelihood, share of the upper component, and both (Dempster et al., 1977).
 
     Args:
         x: rising.
-        shape: of the lower group.
-        start: share of the lower group in the beginning.
+        shape: of the lower component.
+        start: share of the lower component in the beginning.
     """
     above = (np.arange(len(x)) >= start * len(x)).astype(np.float64)
     likelihood = -math.inf
@@ -140,13 +140,13 @@ def _expect_and_maximise(
         above, before, likelihood = np.exp(logs[1] - both), likelihood, float(both.sum())
         if likelihood - before < ENOUGH * len(x):
             break
-    if shape is gaussian and lower.mean > upper.mean:  # they changed places on the way
+    if shape is gaussian and lower.mean > upper.mean:  # they changed places
         return likelihood, 1 - share, upper, lower
     return likelihood, share, lower, upper
 
 
 def _crossing(lower: Component, upper: Component) -> float | None:
-    """The first place between the means where the upper density is the larger; or none."""
+    """Return the first place between the means where the upper density is larger, if any."""
     places = np.linspace(lower.mean, upper.mean, PLACES)
     larger = upper.log_density(places) > lower.log_density(places)
     if lower.mean >= upper.mean or larger[0] or not larger[-1]:
@@ -155,8 +155,8 @@ def _crossing(lower: Component, upper: Component) -> float | None:
 
 
 def _bic_of_one_mode(x: FloatArray) -> float:
-    """The lowest BIC of a Gaussian, of one after the best Yeo-Johnson power, of a uniform and of
-    an exponential that falls off to either side."""
+    """Return the lowest BIC of a Gaussian, one after the best Yeo-Johnson power, a uniform and an
+    exponential that falls off to either side."""
     n = len(x)
     warped, power = yeojohnson(x)
     stretch = (power - 1) * np.sum(np.sign(x) * np.log1p(np.abs(x)))

@@ -116,6 +116,6 @@ def _placeholder(backbone: Backbone) -> Backbone:
 
 
 def is_partial(predictor: AnyPredictor) -> bool:
-    """Whether the target was too small for the prototypes that were asked for."""
+    """Whether the target was too small for the requested prototypes."""
     members = predictor.members if isinstance(predictor, Ensemble) else [predictor]
     return any(member.refiner is not None and member.refiner.is_partial for member in members)

@@ -54,7 +54,7 @@ class Refiner(nn.Module):
 
     @property
     def is_partial(self) -> bool:
-        """Whether the target was too small for the prototypes that were asked for."""
+        """Whether the target was too small for the requested prototypes."""
         return self.prototypes is not None and not self.prototypes.is_fitted
 
     @torch.no_grad()

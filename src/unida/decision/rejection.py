@@ -1,9 +1,9 @@
 """Reject rules: from unknown scores to 'unknown', apart from training.
 
-A rule is fitted to the scores of the unlabelled target, or to those of source images that were
-held out, and leaves one number, a threshold, which is stored with the model; so a single image can
-be judged. A rule is asked for by name, some with a value: `mixture`, `source:0.05`,
-`threshold:0.3`.
+A rule is fitted to the scores of the unlabelled target or of held-out source images. The result is
+one threshold, which is stored with the model, so that single images can be labelled. A rule is
+named, some with a value: `mixture`, `source:0.05`, `threshold:0.3`. A new rule is a function and a
+line of `RULES`.
 """
 
 import math
@@ -18,11 +18,11 @@ from unida.types import UNKNOWN, FloatArray
 from unida.utils.chunking import MAX_SAMPLES, subsample
 
 MOST_SCORES = MAX_SAMPLES
-"""Scores a rule is fitted to."""
+"""Most scores that a rule is fitted to."""
 SHARE = 0.02
-"""Of the held-out source images, those the rule `source` may reject unless another is given."""
+"""Share of the held-out source images that the rule `source` may reject by default."""
 STEPS = 200
-"""Quantiles of the held-out scores that are kept: half a per cent apart."""
+"""Quantiles of the held-out scores that are kept, half a per cent apart."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Rule:
     """A fitted reject rule.
 
     Attributes:
-        name: the rule that is in force, with its value if it was given one: `own` where another
-            was asked for and found no ground.
+        name: the rule that is applied, with its value if it has one: `own` where the requested
+            one could not be fitted.
         threshold: an image is unknown if its score is this or more.
-        note: what the fit found, in words.
+        note: summary of the fit.
     """
 
     name: str
@@ -41,66 +41,66 @@ class Rule:
     note: str
 
     def is_unknown(self, scores: FloatArray) -> "np.ndarray[tuple[int], np.dtype[np.bool_]]":
-        return ~(np.asarray(scores) < self.threshold)  # a score that is no number is unknown
+        """Return which images are rejected; a score that is NaN is."""
+        return ~(np.asarray(scores) < self.threshold)
 
 
 def own(scores: FloatArray) -> Rule:
-    """The method's own rule: every method shifts its score so that this is at zero."""
+    """Return the method's own rule: every method shifts its score so that this is at zero."""
     return Rule("own", 0.0, "the method's own rule")
 
 
 def mixture(scores: FloatArray) -> Rule:
     """Fit two components to the target's scores; the threshold is where they cross.
 
-    There must be two: they explain the scores better (BIC) than one mode of some shape, each holds
-    2 % of the images at least, and their densities cross between the two means. Otherwise the rule
-    says so and falls back to `own`. The groups weigh the same, however many images each has: to
-    lose a share of either is as bad. What it cannot know: whether the stranger group is unknown
-    classes or strange images of known ones. Of very many scores a sample is fitted (`finite`).
+    Two are required: they explain the scores better (BIC) than one mode of some shape, each holds
+    at least 2 % of the images, and their densities cross between the two means. Otherwise the rule
+    falls back to `own`, and the note gives the reason. Both components have the same weight,
+    whatever their sizes, since H weighs known and unknown classes alike. Limit: the upper component
+    may also be images of known classes that look different.
     """
     values = finite(scores)
     if len(values) < 20:
         return _fall_back(f"{len(values)} scores are too few to fit a mixture")
-    groups = mixture_model.fit(values)
-    if groups is None:
+    found = mixture_model.fit(values)
+    if found is None:
         return _fall_back("all target scores are equal")
-    if groups.gain <= 0 or groups.crossing is None:
-        return _fall_back("the target's scores show one mode only")
-    if min(groups.share, 1 - groups.share) < 0.02:
-        return _fall_back("all but a few of the target's scores lie in one mode")
+    if found.gain <= 0 or found.crossing is None:
+        return _fall_back("the target's scores have one mode")
+    if min(found.share, 1 - found.share) < 0.02:
+        return _fall_back("nearly all of the target's scores are in one mode")
     return Rule(
         "mixture",
-        groups.crossing,
-        f"the target's scores form two groups, the stranger one {groups.share:.0%} of the images",
+        found.crossing,
+        f"two components in the target's scores, the upper one {found.share:.0%} of the images",
     )
 
 
 def source(known: tuple[float, ...], share: float | None = None) -> Rule:
-    """The threshold that rejects at most a share of the source images that were held out.
+    """Reject at most a share of the held-out source images.
 
-    On the target it rejects more than that of the known classes: they look stranger there.
+    On the target more images of known classes are rejected, since their scores are higher there.
 
     Args:
-        known: what `quantiles` keeps of the scores of the held-out images; may be empty.
-        share: by default `SHARE`; finer than the quantiles, it is rounded down.
+        known: `quantiles` of the scores of the held-out images; may be empty.
+        share: by default `SHARE`; rounded down to the quantiles that are kept.
     """
     if not known:
-        return _fall_back("no scores of held-out source images are at hand")
+        return _fall_back("there are no scores of held-out source images")
     name = "source" if share is None else f"source:{share:.10g}"
     share = SHARE if share is None else share
     place = math.ceil((1 - share) * (len(known) - 1) - 1e-9)
     return Rule(
         name,
-        float(np.nextafter(known[place], math.inf)),  # the image of that very score is accepted
+        float(np.nextafter(known[place], math.inf)),  # an image with that score is accepted
         f"at most {100 * share:.10g} % of the held-out source images are rejected",
     )
 
 
 def quantiles(scores: FloatArray) -> tuple[float, ...]:
-    """What is kept of the scores of held-out source images, for the rule `source`, rising.
+    """Return the quantiles of held-out source scores that the rule `source` uses, rising.
 
-    Each is the score of an image and no smaller than the quantile, so that a rule between two
-    images rejects the fewer.
+    Each is the score of an image and no smaller than the quantile.
     """
     values = np.asarray(scores, dtype=np.float64)
     values = values[np.isfinite(values)]
@@ -111,13 +111,13 @@ def quantiles(scores: FloatArray) -> tuple[float, ...]:
 
 
 def threshold(known: tuple[float, ...], value: float | None) -> Rule:
-    """A threshold somebody chose, in the unit of the method's scores."""
-    assert value is not None, "see RULES: it is asked for with a value"
+    """Use a fixed threshold, in the unit of the method's scores."""
+    assert value is not None, "RULES requires a value"
     return Rule(f"threshold:{value:.10g}", value, "a fixed threshold")
 
 
 def finite(scores: FloatArray) -> FloatArray:
-    """The scores that are numbers; of more than `MOST_SCORES`, a seeded sample of them."""
+    """Return the finite scores; of more than `MOST_SCORES`, a seeded sample."""
     values = np.asarray(scores, dtype=np.float64)
     values = values[np.isfinite(values)]
     return values[subsample(len(values), MOST_SCORES, 0, "scores")]
@@ -129,14 +129,14 @@ def _fall_back(reason: str) -> Rule:
 
 @dataclass(frozen=True)
 class RuleSpec:
-    """A kind of rule: it is either fitted to the target's scores, once, or made when asked for.
+    """A kind of rule: fitted to the target's scores after training, or made on request.
 
     Attributes:
-        usage: how it is asked for.
-        about: what it does, in one plain line.
+        usage: how it is written.
+        about: what it does, in one line.
         fit: from the target's scores.
-        make: from `quantiles` of held-out source images and the value that came with the name.
-        values: how many may come with the name, 0, 1 or both.
+        make: from `quantiles` of held-out source images and the value after the name.
+        values: how many values may follow the name: 0, 1 or both.
     """
 
     usage: str
@@ -149,11 +149,11 @@ class RuleSpec:
 RULES: dict[str, RuleSpec] = {
     "own": RuleSpec("own", "rejects what the method's paper would", fit=own),
     "mixture": RuleSpec(
-        "mixture", "looks for two groups in the target's scores, rejects the stranger", fit=mixture
+        "mixture", "fits two components to the target's scores, rejects the upper one", fit=mixture
     ),
     "source": RuleSpec(
         "source[:SHARE]",
-        "rejects at most a share of what I know: 2 % of held-out source images, or SHARE",
+        "rejects at most 2 % of the held-out source images, or SHARE",
         make=source,
         values=(0, 1),
     ),
@@ -164,60 +164,62 @@ RULES: dict[str, RuleSpec] = {
 
 
 def fit_rules(scores: FloatArray, known: tuple[float, ...] = ()) -> dict[str, Rule]:
-    """Every rule that has something to be fitted to, by the name it is asked for.
+    """Fit every rule that can be fitted, by name.
 
     Args:
         scores: of the target.
-        known: `quantiles` of the held-out source images' scores; without them there is no `source`.
+        known: `quantiles` of the held-out source scores; without them there is no `source`.
     """
     rules = {name: kind.fit(scores) for name, kind in RULES.items() if kind.fit}
     return rules | {"source": source(known)} if known else rules
 
 
-def pick_rule(rules: Mapping[str, Rule], asked: str, known: tuple[float, ...] = ()) -> Rule:
-    """The rule asked for: one that is there already, or one made now.
+def pick_rule(rules: Mapping[str, Rule], requested: str, known: tuple[float, ...] = ()) -> Rule:
+    """Return a fitted rule, or make the requested one.
 
     Args:
-        rules: by the name they were asked for.
-        asked: such as `own`, `source:0.05` or `threshold:0.3`.
+        rules: fitted, by name.
+        requested: such as `own`, `source:0.05` or `threshold:0.3`.
         known: see `fit_rules`.
     """
-    name, value = check_rule(asked)
+    name, value = check_rule(requested)
     make = RULES[name].make
-    if asked in rules or make is None:
-        require(asked in rules, "reject", asked, ", ".join(rules))
-        return rules[asked]
+    if requested in rules or make is None:
+        require(requested in rules, "reject", requested, ", ".join(rules))
+        return rules[requested]
     return make(known, value)
 
 
-def check_rule(asked: str) -> tuple[str, float | None]:
-    """Name and value of the rule asked for; what is none is refused in one sentence."""
-    name, colon, text = asked.partition(":")
+def check_rule(requested: str) -> tuple[str, float | None]:
+    """Parse the name of a rule into its kind and value."""
+    name, colon, text = requested.partition(":")
     try:
         value = float(text) if colon else None
     except ValueError:
         value = math.nan
     usage = ", ".join(kind.usage for kind in RULES.values())
     is_one = name in RULES and (value is not None) in RULES[name].values
-    require(is_one and math.isfinite(value or 0), "reject", asked, usage)
-    require(name != "source" or 0 <= (value or 0) < 1, "reject", asked, "a SHARE from 0 up to 1")
+    require(is_one and math.isfinite(value or 0), "reject", requested, usage)
+    require(
+        name != "source" or 0 <= (value or 0) < 1, "reject", requested, "a SHARE from 0 up to 1"
+    )
     return name, value
 
 
 def describe_rules() -> str:
-    """The rules for a help text."""
+    """Describe all rules for a help text."""
     return " ".join(f"{kind.usage}: {kind.about}." for kind in RULES.values())
 
 
-def describe_rule(asked: str, rule: Rule) -> str:
-    """The rule asked for and, where it found no ground, the one in force."""
-    return asked if asked == rule.name else f"{asked} → {rule.name}"
+def describe_rule(requested: str, rule: Rule) -> str:
+    """Name the requested rule and, where it could not be fitted, the one applied."""
+    return requested if requested == rule.name else f"{requested} → {rule.name}"
 
 
 def decide(
     probs: FloatArray, scores: FloatArray, rule: Rule, classes: tuple[str, ...]
 ) -> list[str]:
-    """A label an image: the most likely known class, or `unknown` where the rule rejects."""
+    """Label each image: the most likely known class, or `unknown` where the rule rejects."""
     best = probs.argmax(1)
     rejected = rule.is_unknown(scores)
     return [UNKNOWN if r else classes[k] for k, r in zip(best, rejected, strict=True)]

@@ -1,4 +1,4 @@
-"""A trained model against labelled images: how good is it, under every reject rule."""
+"""Evaluation of a trained model on labelled images, under every reject rule."""
 
 import dataclasses
 import json
@@ -24,9 +24,9 @@ class Evaluation:
     """Scores of one model on one labelled set.
 
     Attributes:
-        scores: by the name of the reject rule asked for.
+        scores: by name of the reject rule.
         labels: true classes, `len(model.classes)` for unknown.
-        scored: what the model said.
+        scored: outputs of the model.
         skipped: images left out.
         true_classes: names of the true classes, those of unknown images too.
     """
@@ -39,7 +39,7 @@ class Evaluation:
 
 
 def evaluate(model: Model, place: str | Path) -> Evaluation:
-    """Scores a model on images in class folders; a class the model does not know is unknown."""
+    """Score a model on images in class folders; other classes than the model's are unknown."""
     samples = read_labelled(place)
     assert samples.labels is not None
     if not set(samples.classes) & set(model.classes):
@@ -55,7 +55,7 @@ def evaluate(model: Model, place: str | Path) -> Evaluation:
 
 
 def _refuse_near_misses(given: Sequence[str], known: Sequence[str], place: str | Path) -> None:
-    """A class folder that is spelt a little otherwise would count as unknown, without a word."""
+    """Refuse a class folder whose name differs from a known class by case or spaces only."""
     folded = {name.strip().casefold(): name for name in known}
     near = [name for name in given if folded.get(name.strip().casefold(), name) != name]
     if near:
@@ -70,13 +70,13 @@ def compare(
     rules: Mapping[str, Rule],
     skipped: Iterable[Skipped] = (),
 ) -> Evaluation:
-    """What a model said against the truth, under every rule.
+    """Score outputs against true classes, under every rule.
 
     Args:
-        scored: what it said.
+        scored: outputs of the model.
         true_classes: names, those of unknown images too.
         classes: the known classes.
-        rules: by the name asked for.
+        rules: by name.
         skipped: images left out.
     """
     number = {name: k for k, name in enumerate(classes)}
@@ -86,68 +86,69 @@ def compare(
 
 
 def score_rule(scored: Scored, rule: Rule, labels: IntArray) -> Score:
-    """The score under one rule."""
+    """Return the score under one rule."""
     return score(labels, predicted_labels(scored, rule), unknown=scored.probs.shape[1])
 
 
-def rank(assessment: Evaluation, seed: int = 0) -> Ranking:
-    """The numbers no threshold has a say in; apart from `assess`, as clustering takes a while."""
-    return rank_scores(assessment.labels, assessment.scored, assessment.true_classes, seed)
+def rank(evaluation: Evaluation, seed: int = 0) -> Ranking:
+    """Return the threshold-free scores; not part of `compare`, since clustering is slow."""
+    return rank_scores(evaluation.labels, evaluation.scored, evaluation.true_classes, seed)
 
 
-def calibration_errors(assessment: Evaluation, temperature: float) -> dict[str, float]:
-    """Expected calibration error on the known images: as the method says it, and calibrated."""
-    known = assessment.labels < assessment.scored.probs.shape[1]
-    probs = assessment.scored.probs[known]
-    right = probs.argmax(1) == assessment.labels[known]
+def calibration_errors(evaluation: Evaluation, temperature: float) -> dict[str, float]:
+    """Return the expected calibration error on known images, before and after calibration."""
+    known = evaluation.labels < evaluation.scored.probs.shape[1]
+    probs = evaluation.scored.probs[known]
+    right = probs.argmax(1) == evaluation.labels[known]
     return {
         f"ece_{when}": expected_error(reliability(confidence(probs, t), right))
         for when, t in (("before", 1.0), ("after", temperature))
     }
 
 
-def to_json(assessment: Evaluation, model: Model, place: str | Path) -> str:
-    """The assessment for a file; an undefined number is null."""
-    ranking = rank(assessment)
+def to_json(evaluation: Evaluation, model: Model, place: str | Path) -> str:
+    """Serialise an evaluation; an undefined number is null."""
+    ranking = rank(evaluation)
     content = {
         "labels": str(place),
-        "images": len(assessment.labels),
+        "images": len(evaluation.labels),
         "classes": [*model.classes, UNKNOWN],
         "ranking": defined(dataclasses.asdict(ranking)),
-        "calibration": defined(calibration_errors(assessment, model.temperature)),
+        "calibration": defined(calibration_errors(evaluation, model.temperature)),
         "rules": {
             name: {
                 "rule": dataclasses.asdict(model.rules[name]),
                 "scores": all_scores(result, ranking),
-                **_by_class(assessment, model.rules[name], (*model.classes, UNKNOWN)),
+                **_by_class(evaluation, model.rules[name], (*model.classes, UNKNOWN)),
             }
-            for name, result in assessment.scores.items()
+            for name, result in evaluation.scores.items()
         },
     }
     return json.dumps(content, indent=2) + "\n"
 
 
 def all_scores(result: Score, ranking: Ranking) -> dict[str, float | None]:
-    """The scores under a rule by name, H3 among them; an undefined one is None."""
+    """Return the scores under a rule by name, H3 included; an undefined one is None."""
     three = h3(result.known, result.unknown, ranking.nmi)
     return defined(dataclasses.asdict(result) | {"h3": three})
 
 
-def _by_class(assessment: Evaluation, rule: Rule, names: tuple[str, ...]) -> dict[str, object]:
-    """Recalls by class, and counts: rows are true classes, columns predictions, as in `classes`."""
-    labels, verdicts = assessment.labels, predicted_labels(assessment.scored, rule)
+def _by_class(evaluation: Evaluation, rule: Rule, names: tuple[str, ...]) -> dict[str, object]:
+    """Return recalls by class and the confusion matrix, both in the order of `classes`."""
+    labels, predicted = evaluation.labels, predicted_labels(evaluation.scored, rule)
     return {
-        "recalls": {names[k]: recall for k, recall in recalls(labels, verdicts).items()},
-        "confusion": confusion(labels, verdicts, len(names) - 1).tolist(),
+        "recalls": {names[k]: recall for k, recall in recalls(labels, predicted).items()},
+        "confusion": confusion(labels, predicted, len(names) - 1).tolist(),
     }
 
 
 def predicted_labels(scored: Scored, rule: Rule) -> IntArray:
-    """Number of the known class of each image, or the number of known classes for unknown."""
-    verdicts: IntArray = scored.probs.argmax(1)
-    verdicts[rule.is_unknown(scored.unknown_score)] = scored.probs.shape[1]
-    return verdicts
+    """Return the predicted class of each image; the number of known classes for unknown."""
+    labels: IntArray = scored.probs.argmax(1)
+    labels[rule.is_unknown(scored.unknown_score)] = scored.probs.shape[1]
+    return labels
 
 
 def defined(numbers: dict[str, float]) -> dict[str, float | None]:
+    """Replace NaN by None."""
     return {name: None if math.isnan(value) else value for name, value in numbers.items()}

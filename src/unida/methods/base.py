@@ -125,11 +125,11 @@ class Method(nn.Module, ABC):
 
     # Hooks of the loop, in the order they are called.
 
-    def refresh(self, look: FeatureExtractor, step: int) -> None:
+    def refresh(self, extract: FeatureExtractor, step: int) -> None:
         """Update clusters and the like: before step 0, every `refresh_every` steps, at the end."""
 
     def extra(self, step: int, draws: Generator) -> dict[str, tuple[DomainName, Tensor]]:
-        """Request more images for a step, by name: a domain and indices; seen in `WEAK_VIEW`."""
+        """Request more images for a step, by name: a domain and indices; shown in `WEAK_VIEW`."""
         return {}
 
     def after_step(self, batch: Batch) -> None:

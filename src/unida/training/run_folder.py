@@ -74,11 +74,11 @@ class RunFolder:
         return _first_existing(self.diagnostics, self.path / "quality.json")
 
     def member(self, number: int) -> "RunFolder":
-        """Where one of several models is trained; the first one in the run's own folder."""
+        """Return the folder of a member of an ensemble; the first one's is the run's own."""
         return RunFolder(self.path / f"member-{number}") if number else self
 
     def refuse_if_taken(self, config: RunConfig, resume: bool) -> None:
-        """Makes sure that the folder is free or, to be resumed, holds this very run."""
+        """Check that the folder is free or, to be resumed, holds this run."""
         try:
             begun, empty = self.config.exists(), _is_empty(self.path, self.source)
         except OSError as error:
@@ -101,7 +101,7 @@ class RunFolder:
         """Claim the folder for a new run; a run to be resumed has it already.
 
         Args:
-            config: what was asked for.
+            config: as requested.
             resolved: the same with every `auto` value as it is in force.
         """
         if self.config.exists():
@@ -118,7 +118,7 @@ class RunFolder:
     def append_metrics(self, line: dict[str, Any]) -> None:
         if not distributed.is_main_process():
             return
-        with _saying_what_failed(self.metrics), self.metrics.open("a") as file:
+        with _write_errors(self.metrics), self.metrics.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
     def save_state(self, state: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ class RunFolder:
 
 
 def differences(stored: RunConfig, given: RunConfig) -> list[str]:
-    """Fields whose values differ, as 'steps=600'; a run may move, and go on another device."""
+    """Return fields whose values differ, as 'steps=600'; a run may move to another device."""
     free = ENVIRONMENT - {"source", "target"}
     then, now = ({**c.flat(), **c.flat()["settings"]} for c in (stored, given))
     return [
@@ -175,14 +175,11 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Writes to a temporary name beside `path`, flushed to disk, then renames.
-
-    Of a team of processes, the first one writes.
-    """
+    """Write to a temporary name beside `path`, flush to disk, then rename; main process only."""
     if not distributed.is_main_process():
         return
     part = path.with_name(f".{path.name}.part")
-    with _saying_what_failed(path):
+    with _write_errors(path):
         try:
             with part.open("wb") as file:
                 write(file)
@@ -194,15 +191,15 @@ def write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 
 
 def require_writable(path: Path) -> None:
-    """Refuses a file that cannot be written before the work for it is done."""
+    """Refuse a file that cannot be written, before the work for it is done."""
     if path.is_dir():
         raise UserError(f"{path} is a folder: name a file.")
-    with _saying_what_failed(path), tempfile.TemporaryFile(dir=path.parent):
+    with _write_errors(path), tempfile.TemporaryFile(dir=path.parent):
         return
 
 
-class _saying_what_failed:  # noqa: N801 - reads as a phrase where it is used
-    """Turns a failed write, such as on a full disk, into one sentence."""
+class _write_errors:  # noqa: N801 - a context manager
+    """Turn a failed write, such as on a full disk, into a `UserError`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -211,7 +208,7 @@ class _saying_what_failed:  # noqa: N801 - reads as a phrase where it is used
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        # Torch's writer stumbles over a failed write and says something else.
+        # Torch's writer raises another error after a failed write.
         reason = error.__context__ if isinstance(error, RuntimeError) else error
         if isinstance(reason, OSError):
             raise UserError(
@@ -225,7 +222,7 @@ def _first_existing(path: Path, earlier: Path) -> Path:
 
 
 def _is_empty(path: Path, source: Path) -> bool:
-    """Whether a run may be put there: nothing is, or a folder empty but for the run's source."""
+    """Whether a run may begin there: no folder, or one empty except for the run's source."""
     return not path.exists() or (path.is_dir() and all(p == source for p in path.iterdir()))
 
 

@@ -104,15 +104,15 @@ class CapturedStep:
 
     def __init__(self, step: Step) -> None:
         self.step = step
-        self.seen = 0
+        self.n_steps = 0
         self.stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         self.graph: torch.cuda.CUDAGraph | None = None
         self.batch: Batch | None = None
         self.numbers: Numbers = {}
 
     def __call__(self, batch: Batch) -> Numbers:
-        self.seen += 1
-        if self.seen <= WARM_UP:
+        self.n_steps += 1
+        if self.n_steps <= WARM_UP:
             return self._aside(batch)
         if self.graph is None:
             self._record(batch)
