@@ -38,7 +38,7 @@ class OVANet(Method):
     about = About(
         paper="OVANet: One-vs-All Network for Universal Domain Adaptation",
         venue="ICCV 2021",
-        rule="the one-vs-all classifier of the likeliest class says no",
+        rule="the one-vs-all classifier of the likeliest class is negative",
         spec="released code",
     )
     Config = OVANetConfig

@@ -4,7 +4,6 @@ Zang et al., "Boosting Novel Category Discovery Over Domains with Soft Contrasti
 All in One Classifier", ICCV 2023.
 
 Where paper and released code differ, and what is the default here:
-
 * SCL: the printed and the released kernel are flat on real features; default `scaled`.
 * Third term of L_AIO: printed ln(c^y − max c̃), released a bounded log-sigmoid; default released.
 * Target entropy and hashed classifier: in the released code only; default released.
@@ -42,7 +41,7 @@ class SANConfig:
         third: form of the third term of L_AIO, and its weight `third_weight`.
         top_n: N, classes in the softmax of L_AIO; by default the paper's 20, or all if fewer.
         entropy: weight of the open-set entropy on the target.
-        head: All-in-One classifier, `linear` (paper) or `hashed` (released).
+        head: `linear` (paper) or `hashed` (released).
         width: dimensions of z, 0 for those of y; `hidden` is H's hidden layer as a multiple of it.
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.
@@ -87,7 +86,7 @@ class SAN(Method):
         paper="Boosting Novel Category Discovery Over Domains with Soft Contrastive Learning and "
         "All in One Classifier",
         venue="ICCV 2023",
-        rule="the largest of all 2K outputs says 'is not k'",
+        rule="the largest of all 2K outputs is that of 'is not k'",
         spec="released code",
     )
     Config = SANConfig
@@ -99,8 +98,7 @@ class SAN(Method):
         config = config.resolve_auto(backbone.pretrained, features)
         super().__init__(config, backbone, sizes)
         width = config.width or features
-        hidden = max(1, round((config.hidden or 1.0) * width))
-        self.projection = Projection(features, hidden, width)  # H
+        self.projection = Projection(features, max(1, round((config.hidden or 1) * width)), width)
         self.classifier: AllInOne | ClosedAndOpen = (
             AllInOne(width, n_classes, hashed=config.head == "hashed")  # C^AIO
             if config.classifier == "all_in_one"
@@ -111,17 +109,16 @@ class SAN(Method):
         self.target_views = (WEAK_VIEW if sizes.frozen else strong_view(config.crop),) * 2
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        c, n = self.config, len(batch.source_labels)
+        c, labels, n = self.config, batch.source_labels, len(batch.source_labels)
         y = self.backbone.each((*batch.source_views, *batch.target_views))
         z = self.projection(*y)
         closed, pairs = self.classifier(z[: 2 * n])  # the source and target view 0
-        terms = {"ce": F.cross_entropy(closed[:n], batch.source_labels)}  # Eq. (9)
+        terms = {"ce": F.cross_entropy(closed[:n], labels)}  # Eq. (9)
         if c.classifier == "all_in_one":
-            how = {"third": c.third, "third_weight": c.third_weight}
-            aio = all_in_one(pairs[:n], batch.source_labels, self.top_n, **how)  # type: ignore[arg-type]
+            aio = all_in_one(pairs[:n], labels, self.top_n, c.third, third_weight=c.third_weight)
             terms["aio"] = c.beta * aio  # Eqs. (6)–(8)
         else:
-            terms["open"] = one_vs_all(pairs[:n], batch.source_labels)
+            terms["open"] = one_vs_all(pairs[:n], labels)
         if c.contrast != "none":
             terms["scl"] = (c.lam or 0) * self._contrast(torch.cat(y[1:]), z[n:])
         if c.entropy:
@@ -145,12 +142,10 @@ class SAN(Method):
         return "prototypes,knn" if self.backbone.pretrained else "knn"
 
     def head_groups(self) -> list[ParameterGroup]:
-        h, c, lr = self.projection, self.classifier, self.config.projection_lr or 0
-        return [
-            ParameterGroup("projection", list(h.parameters()), lr),
-            ParameterGroup("classifier", list(c.parameters())),
-        ]
+        h, c = list(self.projection.parameters()), list(self.classifier.parameters())
+        h_group = ParameterGroup("projection", h, self.config.projection_lr or 0)
+        return [h_group, ParameterGroup("classifier", c)]
 
     def after_step(self, batch: Batch) -> None:
-        if isinstance(self.classifier, ClosedAndOpen):
-            self.classifier.open.scale_rows()  # as OVANet
+        if isinstance(self.classifier, ClosedAndOpen):  # as OVANet
+            self.classifier.open.scale_rows()
