@@ -5,7 +5,6 @@ each into its group. `unida.methods.presets.configure` adds presets and a method
 """
 
 import dataclasses
-import logging
 import math
 import types
 import typing
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from unida.errors import require, require_known
+from unida.utils.logs import logger
 from unida.utils.schedule import SCHEDULES
 
 C = TypeVar("C")
@@ -32,8 +32,6 @@ ENVIRONMENT = frozenset(
     | {"memory_gb", "log_every", "report"}
 )
 """Options that do not change a result: where things lie and run."""
-
-logger = logging.getLogger("unida")
 
 
 class _Checked:

@@ -45,11 +45,10 @@ from unida.training.run_folder import RunFolder
 from unida.types import UNKNOWN, FloatArray, Scored
 from unida.utils import distributed
 from unida.utils.devices import pick_device
+from unida.utils.logs import logger
 from unida.utils.progress import ignore
 
 Array = npt.NDArray[Any]
-
-logger = logging.getLogger("unida")
 
 _SHARED = (
     "method", "backbone", "weights", "image_size", "steps", "batch", "lr", "frozen", "reject",

@@ -1,6 +1,5 @@
 """The main job: two sets of images in; a trained model and a label for every target image out."""
 
-import logging
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,10 +32,9 @@ from unida.training.run_folder import RunFolder
 from unida.types import Sizes
 from unida.utils import distributed
 from unida.utils.devices import pick_device
+from unida.utils.logs import logger
 from unida.utils.progress import NO_PROGRESS, Progress, Update
 from unida.utils.rng import derive_seed
-
-logger = logging.getLogger("unida")
 
 
 def adapt(

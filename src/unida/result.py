@@ -1,7 +1,6 @@
 """What a run leaves: outputs on its domains, the fitted decision, and the files of the run."""
 
 import dataclasses
-import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +22,7 @@ from unida.training.run_folder import RunFolder, write_text
 from unida.types import IntArray, Scored
 from unida.utils import distributed
 from unida.utils.chunking import subsample
-
-logger = logging.getLogger("unida")
+from unida.utils.logs import logger
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,9 @@ from rich.live import Live
 from rich.table import Table
 
 from unida.cli.parser import Command
-from unida.cli.terminal import console, logger
+from unida.cli.terminal import console
 from unida.errors import UserError, require, shorten
+from unida.utils.logs import logger
 
 if TYPE_CHECKING:
     from unida.bench.folder import ResultsFolder

@@ -8,8 +8,8 @@ import tyro
 from rich.console import Console
 
 from unida.cli.parser import Command
-from unida.cli.terminal import printable
 from unida.errors import UserError
+from unida.utils.logs import printable
 
 
 @dataclass(frozen=True)

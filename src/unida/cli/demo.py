@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from unida.cli.parser import Command
-from unida.cli.terminal import logger, show_progress
+from unida.cli.terminal import show_progress
+from unida.utils.logs import logger
 
 SETUP: dict[str, Any] = {
     "backbone": "small_cnn",

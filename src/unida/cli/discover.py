@@ -7,8 +7,8 @@ from typing import Annotated
 import tyro
 
 from unida.cli.parser import Command
-from unida.cli.terminal import logger
 from unida.errors import UserError
+from unida.utils.logs import logger
 
 
 @dataclass(frozen=True)

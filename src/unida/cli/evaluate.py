@@ -11,8 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from unida.cli.parser import Command
-from unida.cli.terminal import log_skipped, logger
+from unida.cli.terminal import log_skipped
 from unida.errors import shorten
+from unida.utils.logs import logger
 
 
 @dataclass(frozen=True)

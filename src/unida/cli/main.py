@@ -18,7 +18,7 @@ from unida.cli.predict import Predict
 from unida.cli.report import Report
 from unida.cli.review import Review
 from unida.cli.table import TableCommand
-from unida.cli.terminal import logging_to_terminal, say_error
+from unida.cli.terminal import log_error, logging_to_terminal
 from unida.cli.tune import Tune
 from unida.errors import UserError
 
@@ -71,13 +71,13 @@ def _run(args: list[str]) -> int:
     except SystemExit as stop:  # --help, or an option that does not exist: tyro has printed it
         return int(stop.code or 0)
     except UserError as error:
-        say_error(f"unida: {error}")
+        log_error(f"unida: {error}")
         return 2
     except BrokenPipeError:  # | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
         resume = "The same command with --resume goes on from the last checkpoint, if any."
-        say_error(f"unida: stopped. {resume}" if args[0] == "adapt" else "unida: stopped.")
+        log_error(f"unida: stopped. {resume}" if args[0] == "adapt" else "unida: stopped.")
         return 130
     return 0

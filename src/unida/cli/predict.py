@@ -11,8 +11,9 @@ from typing import Annotated, Literal
 import tyro
 
 from unida.cli.parser import Command
-from unida.cli.terminal import log_skipped, logger
+from unida.cli.terminal import log_skipped
 from unida.errors import UserError, shorten
+from unida.utils.logs import logger
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Annotated
 import tyro
 
 from unida.cli.parser import Command
-from unida.cli.terminal import logger
+from unida.utils.logs import logger
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 import tyro
 
 from unida.cli.parser import Command
-from unida.cli.terminal import logger
 from unida.errors import UserError, require
+from unida.utils.logs import logger
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from unida.utils.logs import logger
 from unida.utils.progress import NO_PROGRESS, Update
 from unida.utils.progress import Progress as ProgressProtocol
 
@@ -15,13 +16,12 @@ if TYPE_CHECKING:
     from unida.data.samples import Skipped
 
 console = Console(stderr=True, highlight=False)
-logger = logging.getLogger("unida")
 
 
 class TerminalHandler(logging.Handler):
     """Prints a log record as a line, of the main process only.
 
-    File names are not markup; characters that are not printable are shown as their escapes.
+    File names are not markup.
     """
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -32,16 +32,11 @@ class TerminalHandler(logging.Handler):
         text = record.getMessage()
         if record.levelno >= logging.WARNING and not record.__dict__.get("plain"):
             text = f"Warning: {text}"
-        console.print(printable(text), markup=False, emoji=False, soft_wrap=True)
+        console.print(text, markup=False, emoji=False, soft_wrap=True)
 
 
-def printable(text: str) -> str:
-    """Return the text with characters that are not printable as their escapes."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
-
-
-def say_error(text: str) -> None:
-    """Print why a command ended, as an error."""
+def log_error(text: str) -> None:
+    """Log why a command ended."""
     logger.error(text, extra={"plain": True})
 
 

@@ -8,7 +8,8 @@ from rich.table import Table
 
 from unida.bench.tune.options import StudyOptions
 from unida.cli.options import RunOptions
-from unida.cli.terminal import logger, show_progress
+from unida.cli.terminal import show_progress
+from unida.utils.logs import logger
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ returns `Centres`. Most are quadratic in the number of rows, so `unida.discovery
 a bounded sample. An algorithm is added as one function and one entry of `ALGORITHMS`.
 """
 
-import logging
 from collections.abc import Callable
 
 import numpy as np
@@ -18,9 +17,8 @@ from unida.errors import require
 from unida.evaluation.metrics import cluster_accuracy
 from unida.types import Features, IntArray
 from unida.utils.chunking import subsample
+from unida.utils.logs import logger
 from unida.utils.rng import derive_seed
-
-logger = logging.getLogger("unida")
 
 Algorithm = Callable[[Features, KnownFeatures, int], Centres]
 

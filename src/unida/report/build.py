@@ -1,14 +1,12 @@
 """The page of a run, written at its end and by `unida report`."""
 
-import logging
 from pathlib import Path
 
 from unida.report.content import collect
 from unida.report.page import render
 from unida.training.run_folder import RunFolder, write_text
 from unida.utils import distributed
-
-logger = logging.getLogger("unida")
+from unida.utils.logs import logger
 
 
 def build_report(run: RunFolder | str | Path) -> str:

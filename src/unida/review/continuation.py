@@ -4,7 +4,6 @@ Its source is the source of the reviewed run, the images of every named category
 with corrected labels. It is written to source.csv in the folder of the next run.
 """
 
-import logging
 import unicodedata
 from collections import Counter
 from dataclasses import dataclass
@@ -24,9 +23,8 @@ from unida.types import UNKNOWN
 from unida.utils import distributed
 from unida.utils.csv_files import to_bytes, to_csv
 from unida.utils.devices import pick_device
+from unida.utils.logs import logger
 from unida.utils.progress import NO_PROGRESS, Progress
-
-logger = logging.getLogger("unida")
 
 PathLabels = dict[str, str]
 """Label by path, in the order of the images."""

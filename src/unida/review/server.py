@@ -11,7 +11,6 @@ import contextlib
 import dataclasses
 import hmac
 import json
-import logging
 import os
 import secrets
 import socketserver
@@ -35,8 +34,7 @@ from unida.review.corrections import (
     read_review_target,
 )
 from unida.training.run_folder import RunFolder
-
-logger = logging.getLogger("unida")
+from unida.utils.logs import logger
 
 HOST = "127.0.0.1"
 MAX_BYTES = 16 * 2**20

@@ -12,7 +12,6 @@ Each is written as PNG and SVG, with all that is drawn as CSV.
 
 import csv
 import io
-import logging
 import re
 import warnings
 from collections import defaultdict
@@ -29,12 +28,10 @@ from unida.bench.results import Run, read_runs
 from unida.bench.tables.groups import traits
 from unida.errors import UserError, require, shorten
 from unida.training.run_folder import write_file, write_text
+from unida.utils.logs import logger
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
-
-
-logger = logging.getLogger("unida")
 
 Draw = Callable[[FigureData[Any]], "Picture"]
 

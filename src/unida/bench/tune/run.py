@@ -12,7 +12,6 @@ With `--oracle` the names of all of these begin with it.
 """
 
 import json
-import logging
 import math
 import os
 import shlex
@@ -36,9 +35,8 @@ from unida.pipeline import run_adaptation
 from unida.training.run_folder import write_text
 from unida.utils.csv_files import to_csv
 from unida.utils.locks import held
+from unida.utils.logs import logger
 from unida.utils.progress import NO_PROGRESS, Progress
-
-logger = logging.getLogger("unida")
 
 
 @dataclass(frozen=True)
