@@ -127,16 +127,12 @@ def adapt_domains(
         on_checkpoint: called with the method at every checkpoint.
         progress: shows what goes on.
     """
-    folder, device, n_members = (
-        RunFolder(config.output.out),
-        source.device,
-        config.decision.ensemble,
-    )
+    folder, n_members = RunFolder(config.output.out), config.decision.ensemble
     require(not on_checkpoint or n_members == 1, "ensemble", n_members, "1 to score checkpoints")
     _check_classes(source.samples)
     kept, held = hold_out(source.samples, config.data.holdout, config.optim.seed)
     methods = _build_methods(config, backbone, source.part(kept), target)
-    resolved = resolve_run(config, methods[0], device)
+    resolved = resolve_run(config, methods[0], source.device)
     if config.model.frozen and not backbone.is_precomputed:
         logger.info("Embedding %d images.", len(source) + len(target))
         views, names = (methods[0].source_views, methods[0].target_views), ("source", "target")
@@ -146,21 +142,23 @@ def adapt_domains(
                 for domain, view, name in zip((source, target), views, names, strict=True)
             )
     learned, held_out = source.part(kept), source.part(held)
+    members = [_member_config(resolved, number) for number in range(n_members)]
+    batches = [Batches(learned, target, member) for member in members]
     folder.begin(config, resolved)
     skipped = [*source.samples.skipped, *target.samples.skipped]
     folder.write_skipped(skipped)
     found = _diagnose_data(source.samples, target.samples, config)
     if not folder.state.exists():  # a resumed run has logged them already
         log_diagnostics(found)
-        _warn_if_slow(config, device)
+        _warn_if_slow(config, source.device)
     history = []
-    for number, method in enumerate(methods):
-        member, place = _member_config(resolved, number), folder.member(number)
+    for number, (method, own) in enumerate(zip(methods, batches, strict=True)):
+        place = folder.member(number)
         place.path.mkdir(exist_ok=True)
-        batches = Batches(learned, target, member)
         which = f" {number + 1}/{n_members}" if n_members > 1 else ""
-        on_step = _show_steps(progress.task(config.method + which), member.optim.steps)
-        history.append(train(method, batches, member, device, place, on_step, on_checkpoint))
+        on_step = _show_steps(progress.task(config.method + which), config.optim.steps)
+        device = source.device
+        history.append(train(method, own, members[number], device, place, on_step, on_checkpoint))
     if skipped:
         logger.info("%d files were left out; %s gives the reasons.", len(skipped), folder.skipped)
     fitted = fit_decision(resolved, methods, backbone, learned, held_out, target, history)

@@ -17,11 +17,11 @@ from unida.config import (
     RunConfig,
     current_options,
     from_mapping,
-    logger,
     split_pairs,
 )
 from unida.errors import UserError, require, require_known
 from unida.methods import METHODS
+from unida.utils.logs import logger
 
 
 @dataclass(frozen=True)
