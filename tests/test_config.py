@@ -262,6 +262,7 @@ class TestConfigure:
             assert (config.settings, config.decision.refine) == (Settings(0.7), refine)
             assert caplog.records
         assert configure("san", {"neighbours": 0}, refine="knn").decision.refine == "knn"
+        assert configure("san", {"neighbours": 0}, refine="auto").decision.refine == "none"
 
 
 FULL = configure(

@@ -40,6 +40,11 @@ def migrate_model(
     return (d, tensors) if found == newest else _from_format_6(d, tensors)
 
 
+def migrate_checkpoint(tensors: Tensors) -> Tensors:
+    """Drop the refinement's tensors from the training state of a method, as of format 6."""
+    return {k: v for k, v in tensors.items() if not re.match(r"(base\.)?neighbours\.", k)}
+
+
 def _from_format_6(d: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any], Tensors]:
     """Refinement was part of SAN and OVANet; since format 7 it is a stage of its own."""
     n_members = d.pop("members", 1)

@@ -11,11 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 import unida
 from tests.tasks import Task, write_task
 from unida.cli.main import main
-from unida.methods import METHODS
+from unida.methods import METHODS, Method
+from unida.pipeline import run
+from unida.training.run_folder import RunFolder
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "format6"
 IMAGES = sorted((FIXTURES / "images").iterdir())
@@ -96,3 +99,22 @@ def test_it_is_exported(earlier: Earlier, tmp_path: Path) -> None:
     status = main(command)
     assert status == (2 if METHODS[method].about.transductive else 0)
     assert (tmp_path / "model.pt2").exists() == (status == 0)
+
+
+def test_an_unfinished_run_of_format_6_is_resumed(digits: Task, out: Path) -> None:
+    """Its checkpoint holds the refinement that was part of SAN; it is fitted anew at the end."""
+    config = digits.config(out, steps=8, checkpoint_every=4)
+
+    def stop(step: int, method: Method) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(config, on_checkpoint=stop)
+    folder = RunFolder(out)
+    state, _ = folder.load_state()
+    assert state is not None
+    state["model"]["neighbours.circles.0.rows"] = torch.zeros(80, 128)
+    folder.save_state(state)
+    resumed = run(config, resume=True)
+    assert [line["step"] for line in resumed.history[0]] == [4, 5, 8]
+    assert folder.done.exists()

@@ -54,7 +54,7 @@ class RunOptions(Command):
         """Options left out are those of the preset."""
         from unida.methods.presets import configure
 
-        preset = parse(cls, name, args).method
+        preset = _method_in(args)
         default = dataclasses.replace(cls.of(configure(preset)), method=preset, settings=())
         return parse(cls, name, args, default)
 
@@ -68,3 +68,14 @@ class RunOptions(Command):
         if find_preset(given.method).method != base.method and given.settings == default.settings:
             given = dataclasses.replace(given, settings=())
         return given
+
+
+def _method_in(args: list[str]) -> str:
+    """Return the value of --method, whose defaults the other options have."""
+    method = RunOptions.method
+    for word, value in zip(args, [*args[1:], ""], strict=True):
+        if word == "--method" and value:
+            method = value
+        elif word.startswith("--method="):
+            method = word.removeprefix("--method=")
+    return method

@@ -95,7 +95,8 @@ def configure(
     given, refine = _without_refinement(preset.method, given)
     if refine:
         logger.warning("Settings %s are deprecated: use refine=%s.", ", ".join(_REFINEMENT), refine)
-        options = {"refine": refine} | options
+        if options.get("refine", "auto") == "auto":
+            options["refine"] = refine
     typed = make_settings(preset.method, {**preset.settings, **given})
     options = {**preset.options, **current_options(options)}
     return RunConfig.from_flat(method=preset.method, settings=typed, **options)

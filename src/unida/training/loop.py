@@ -12,6 +12,7 @@ from torch import Tensor
 
 from unida.config import BatchNorm, RunConfig
 from unida.errors import UserError
+from unida.legacy import migrate_checkpoint
 from unida.methods import Method
 from unida.models.backbones.base import Backbone
 from unida.training.batches import Batches
@@ -176,7 +177,7 @@ def _restore(
             f"The images are not those of the checkpoint ({', '.join(changed)}): bring them back, "
             "or begin a new run."
         )
-    method.load_state_dict(state["model"])
+    method.load_state_dict(migrate_checkpoint(state["model"]))
     optimizer.load_state_dict(state["optimizer"])
     return int(state["step"]), history
 
