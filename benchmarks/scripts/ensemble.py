@@ -3,7 +3,7 @@
     python benchmarks/scripts/ensemble.py RESULTS --out FOLDER
 
 RESULTS is a folder of `unida bench … --keep-models`. The models of each task are joined as those of
-`unida adapt --ensemble N` are (`unida.decision.ensemble`), so nothing is trained again: what one
+`unida adapt --ensemble N` are (`unida.decision.predictor`), so nothing is trained again: what one
 model and the ensemble reach comes from the same runs. FOLDER/results.jsonl has a line per task;
 tasks with fewer than two models are skipped.
 """

@@ -22,7 +22,8 @@ Precision = Literal["auto", "fp32", "tf32", "bf16"]
 CacheMode = Literal["auto", "memory", "disk", "stream"]
 BatchNorm = Literal["auto", "batch", "stored"]
 Switch = Literal["auto", "on", "off"]
-Refine = Literal["auto", "none", "knn", "prototypes,knn"]
+Refinement = Literal["none", "knn", "prototypes,knn"]
+Refine = Literal["auto", Refinement]
 
 FORMAT = 2
 """Of config.json. 1: all options in one flat mapping, settings as texts."""

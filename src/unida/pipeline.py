@@ -36,6 +36,9 @@ from unida.utils.logs import logger
 from unida.utils.progress import NO_PROGRESS, Progress, Update
 from unida.utils.rng import derive_seed
 
+LARGE_BACKBONE = 3_000_000
+"""Parameters from which on training a whole network on a CPU is warned of."""
+
 
 def adapt(
     source: str | Path,
@@ -150,7 +153,7 @@ def adapt_domains(
     found = _diagnose_data(source.samples, target.samples, config)
     if not folder.state.exists():  # a resumed run has logged them already
         log_diagnostics(found)
-        _warn_if_slow(config, source.device)
+        _warn_if_slow(backbone, source.device, config.model.frozen)
     history = []
     for number, (method, own) in enumerate(zip(methods, batches, strict=True)):
         place = folder.member(number)
@@ -246,9 +249,9 @@ def _check_classes(source: Samples) -> None:
         logger.warning("One image only for class %s; more would help.", shorten(single))
 
 
-def _warn_if_slow(config: RunConfig, device: torch.device) -> None:
-    is_large = not config.model.frozen and config.model.backbone != "small_cnn"
-    if device.type == "cpu" and is_large:
+def _warn_if_slow(backbone: Backbone, device: torch.device, frozen: bool) -> None:
+    is_large = sum(p.numel() for p in backbone.parameters()) > LARGE_BACKBONE
+    if device.type == "cpu" and is_large and not frozen:
         logger.warning("On a CPU a whole network takes seconds a step; --frozen is faster.")
 
 

@@ -34,7 +34,8 @@ class Bench(Command):
     """
 
     protocol: Annotated[str, tyro.conf.Positional]
-    """office-31, office-home, visda, domainnet, digits, or a TOML file of your own."""
+    """office-31, office-home, office-caltech10, visda, domainnet, digits, or a TOML file of your
+    own."""
     out: Path
     """Folder of the results; several benches may write to it."""
     data: Path | None = None

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -22,7 +22,7 @@ class Figure(Command):
     """Which: noise, unknowns, ablation, tsne, curves, scores, or all that the results allow."""
     out: Path | None = None
     """Folder to write to; by default figures in the folder of the results."""
-    rule: Literal["own", "mixture"] = "own"
+    rule: str = "own"
     """Reject rule whose scores are shown."""
     task: str | None = None
     """Only this task, as in 'amazon -> dslr'; by default all, or the first where one is shown."""

@@ -1,6 +1,7 @@
 """Options of a run, as `unida adapt` and `unida tune` take them."""
 
 import dataclasses
+import itertools
 from dataclasses import dataclass, field
 from typing import Annotated, Self
 
@@ -73,7 +74,7 @@ class RunOptions(Command):
 def _method_in(args: list[str]) -> str:
     """Return the value of --method, whose defaults the other options have."""
     method = RunOptions.method
-    for word, value in zip(args, [*args[1:], ""], strict=True):
+    for word, value in itertools.pairwise([*args, ""]):
         if word == "--method" and value:
             method = value
         elif word.startswith("--method="):

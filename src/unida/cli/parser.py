@@ -47,7 +47,7 @@ def parse(kind: type[T], command: str, args: list[str], default: T | None = None
             kind,
             prog=f"unida {command}",
             description=inspect.getdoc(kind),
-            args=_joined(_current(args), set(_lists(kind))),
+            args=_joined(_current(args, set(_names(kind))), set(_lists(kind))),
             default=tyro.MISSING_NONPROP if default is None else default,
             config=MARKERS,
             registry=REGISTRY,
@@ -61,14 +61,15 @@ def summary(kind: type) -> str:
     return (kind.__doc__ or "").partition("\n")[0].rstrip(".")
 
 
-def _current(args: list[str]) -> list[str]:
-    """Return the words with renamed options replaced."""
+def _current(args: list[str], names: set[str]) -> list[str]:
+    """Return the words with renamed options of a command, which has these names, replaced."""
     words = iter(args)
     current: list[str] = []
     for word in words:
         flag, sign, value = word.partition("=")
         name = flag.removeprefix("--").replace("-", "_")
-        if not flag.startswith("--") or name not in RENAMED:
+        new_names = _new_names(name)
+        if not flag.startswith("--") or not new_names or not new_names <= names:
             current.append(word)
             continue
         value = value if sign else next(words, "")
@@ -77,6 +78,22 @@ def _current(args: list[str]) -> list[str]:
             option = "--" + new.replace("_", "-")
             current += [option] if text is True else [option, str(text)]
     return current
+
+
+def _new_names(name: str) -> set[str]:
+    """Return the options that a renamed one is now; none where it was not renamed."""
+    new = RENAMED.get(name)
+    if new is None or isinstance(new, str):
+        return {new} if new else set()
+    return {key for options in new.values() for key in options}
+
+
+def _names(kind: type) -> Iterator[str]:
+    """Yield the fields of a command, those of groups among them."""
+    for field in dataclasses.fields(kind):
+        if dataclasses.is_dataclass(field.type):
+            yield from _names(typing.cast(type, field.type))
+        yield field.name
 
 
 def _lists(kind: type) -> Iterator[str]:

@@ -27,7 +27,7 @@ class TableCommand(Command):
     """Folder for tables.md, tables.tex and tables.csv; standard output if left out."""
     format: Literal["md", "tex", "csv", "all"] = "md"
     """Markdown, LaTeX (booktabs), CSV with a line for every number, or all three (with --out)."""
-    rule: Literal["own", "mixture", "both"] = "both"
+    rule: str = "both"
     """Reject rule."""
     metric: str = "h"
     """Score shown by the paper's layout: h, balanced_h, known, unknown, closed, auroc, … Published

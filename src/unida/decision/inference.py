@@ -7,10 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from unida.config import Refinement
 from unida.data.augmentations import EVAL_VIEW, make_view
 from unida.data.pixels import PixelStore
 from unida.decision.predictor import AnyPredictor, Predictor
-from unida.decision.refinement import Refinement, bank_index, build_refiner
+from unida.decision.refinement import bank_index, build_refiner
 from unida.methods.base import Method
 from unida.types import Outputs, Scored
 from unida.utils import distributed

@@ -5,18 +5,16 @@ exported with the model and applied to every later image.
 """
 
 from collections.abc import Sequence
-from typing import Literal, cast, get_args
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
+from unida.config import Refinement
 from unida.decision.knn import K, KNNSmoothing
 from unida.decision.prototypes import TargetPrototypes
 from unida.types import Outputs
 from unida.utils.chunking import subsample
-
-Refinement = Literal["none", "knn", "prototypes,knn"]
-REFINEMENTS: tuple[Refinement, ...] = get_args(Refinement)
 
 MAX_BANK = 8192
 """Target images that a refiner keeps; of a larger target, a sample."""

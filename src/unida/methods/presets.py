@@ -94,7 +94,11 @@ def configure(
     given = settings if isinstance(settings, Mapping) else split_pairs(settings or (), "setting")
     given, refine = _without_refinement(preset.method, given)
     if refine:
-        logger.warning("Settings %s are deprecated: use refine=%s.", ", ".join(_REFINEMENT), refine)
+        logger.warning(
+            "Settings neighbours, anchors and nearest_by are deprecated: use refine=%s. The number "
+            "of neighbours is 6.",
+            refine,
+        )
         if options.get("refine", "auto") == "auto":
             options["refine"] = refine
     typed = make_settings(preset.method, {**preset.settings, **given})

@@ -40,8 +40,7 @@ class SANConfig:
         classifier: `closed_and_open` is the ablation, OVANet's heads and losses instead of AIO's.
         third: form of the third term of L_AIO, and its weight `third_weight`.
         top_n: N, classes in the softmax of L_AIO; by default the paper's 20, or all if fewer.
-        entropy: weight of the open-set entropy on the target.
-        head: `linear` (paper) or `hashed` (released).
+        entropy: weight of the open-set entropy on the target; `head`: `hashed` when released.
         width: dimensions of z, 0 for those of y; `hidden` is H's hidden layer as a multiple of it.
         projection_lr: learning rate of H, as a factor of the run's.
         crop: least share of an image in a target view.

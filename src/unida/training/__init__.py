@@ -1,5 +1,5 @@
-"""The training loop, the step, batches, schedule, the run folder and checkpoints.
+"""The training loop, the step, batches, the optimiser, the run folder and checkpoints.
 
 Lives here: everything between a built method and its last optimiser step.
-Does not live here: what is fitted afterwards (`unida.decision`).
+Does not live here: what is fitted afterwards (`unida.decision`), schedules (`utils/schedule.py`).
 """
