@@ -11,26 +11,28 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tests.methods.toys import build
+from unida.decision.predictor import Predictor
 from unida.decision.rejection import Rule
 from unida.errors import UserError
+from unida.legacy import OLDEST
 from unida.model import FORMAT, Model, load
 from unida.types import Sizes
 
 
 @pytest.fixture
 def model() -> Model:
-    method: Any = build("source_only", Sizes(2, 10, 10, 4, 8)).eval()
+    predictor = Predictor(build("source_only", Sizes(2, 10, 10, 4, 8))).eval()
     rules = {"own": Rule("own", 0.0, ""), "mixture": Rule("mixture", 0.3, "")}
-    device = next(method.parameters()).device
+    device = torch.device("cpu")
     known = tuple(float(i) for i in range(201))
-    return Model(method, "source_only", ("a", "b"), 16, 18, rules, "own", device, 1.7, known)
+    return Model(predictor, "source_only", ("a", "b"), 16, 18, rules, "own", device, 1.7, known)
 
 
 def rewrite(file: Path, without: tuple[str, ...], **changes: Any) -> None:
-    """Changes what a stored model says of itself."""
+    """Change the description of a stored model."""
     with safe_open(file, "pt") as stored:
-        said = json.loads(stored.metadata()["unida"])
-    kept = {key: value for key, value in said.items() if key not in without} | changes
+        description = json.loads(stored.metadata()["unida"])
+    kept = {key: value for key, value in description.items() if key not in without} | changes
     save_file(load_file(file), file, metadata={"unida": json.dumps(kept)})
 
 
@@ -41,14 +43,16 @@ def test_temperature_and_held_out_scores_are_stored(model: Model, tmp_path: Path
     assert loaded.rule("source:0.1").threshold == pytest.approx(180)
 
 
-@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+@pytest.mark.parametrize("other", [OLDEST - 1, FORMAT + 1, "7"])
 def test_another_format_is_refused_in_one_sentence(
-    model: Model, tmp_path: Path, other: int
+    model: Model, tmp_path: Path, other: object
 ) -> None:
     file = tmp_path / "model.safetensors"
     model.save(file)
     rewrite(file, (), format=other)
-    with pytest.raises(UserError, match=rf"format of .* is {other}; allowed: {FORMAT}; train it"):
+    with pytest.raises(
+        UserError, match=rf"format of .* is {other!r}; allowed: {OLDEST} to {FORMAT}"
+    ):
         load(file, "cpu")
 
 

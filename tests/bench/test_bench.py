@@ -4,6 +4,7 @@ import dataclasses
 import importlib
 import json
 import shutil
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,8 @@ def run_here(protocol: Path, out: Path, steps: int = 8, **options: Any) -> list[
 
 def test_every_run_has_its_result(finished: Path) -> None:
     results = read_results(finished)
-    assert len(results) == N_JOBS
+    assert sum(r.refine == "none" for r in results) == N_JOBS
+    assert {r.row for r in results} >= {"san", "san + knn", "source_only"}
     for r in results:
         assert r.images == {"source": 4 * 8, "target": 5 * 8, "unknown": 2 * 8}
         assert r.known_classes == ["0", "1", "2", "3"]
@@ -112,11 +114,13 @@ def test_rules_are_fitted_anew_to_stored_scores(
     place = tmp_path / "results"
     shutil.copytree(finished, place)
     fresh = read_results(place)
+    changed: dict[Path, list[Result]] = defaultdict(list)
     for folder, old in read_runs(place):
         assert folder is not None
         none = dataclasses.replace(old.rules["mixture"], threshold=-99.0, scores={})
-        other = dataclasses.replace(old, rules=old.rules | {"mixture": none})
-        write_results(folder / "result.jsonl", [other])
+        changed[folder].append(dataclasses.replace(old, rules=old.rules | {"mixture": none}))
+    for folder, results in changed.items():
+        write_results(folder / "result.jsonl", results)
     rescore.main([str(place)])
     again = read_results(place)
     assert {result.made_with.pop("rules") for result in again} == {commit_of_code()}
@@ -130,9 +134,12 @@ def test_models_of_several_seeds_are_scored_as_one(
     place = tmp_path / "results"
     one = run_here(protocol, place, methods="san", tasks="dark-light", seeds=2, keep_models=True)
     importlib.import_module("ensemble").main([str(place), "--out", str(tmp_path / "joined")])
-    (joined,) = read_results(tmp_path / "joined")
+    of = {result.refine: result for result in read_results(tmp_path / "joined")}
+    assert of.keys() == {"none", "knn"}
+    joined = of["knn"]
     assert (joined.task, joined.options["ensemble"]) == ("dark → light", 2)
-    assert joined.parameters == one[0].parameters + one[1].parameters
+    refined = [r.parameters for r in one if r.refine == "knn"]
+    assert joined.parameters == sum(refined)
     assert joined.made_with["seeds joined"] == "0 1"
     models = [load(run) for run in sorted((place / "runs").iterdir())]
     images = sorted((protocol.parent / "data" / "light").rglob("*.png"))
@@ -193,9 +200,9 @@ def test_a_killed_bench_goes_on_where_it_was(protocol: Path, tmp_path: Path) -> 
     assert not list(out.glob("runs/*/result.jsonl"))
     for place in (out, whole):  # both in processes with as many threads
         assert main(arguments(protocol, place, *one, steps=steps)) == 0
-    (resumed,), (uninterrupted,) = read_results(out), read_results(whole)
-    assert resumed.rules == uninterrupted.rules
-    assert resumed.ranking == uninterrupted.ranking
+    for resumed, uninterrupted in zip(read_results(out), read_results(whole), strict=True):
+        assert resumed.rules == uninterrupted.rules
+        assert resumed.ranking == uninterrupted.ranking
     (log,) = out.glob("runs/*/metrics.jsonl")
     logged = [json.loads(line)["step"] for line in log.read_text().splitlines()]
     assert logged == list(range(2, steps + 1, 2))

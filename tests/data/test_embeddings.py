@@ -20,7 +20,7 @@ from unida.errors import UserError
 from unida.methods import METHODS
 from unida.models.backbones import build_backbone
 from unida.models.backbones.base import Backbone
-from unida.pipeline import make_backbone, run_adaptation
+from unida.pipeline import make_backbone, run, run_adaptation
 
 CPU = torch.device("cpu")
 SPLIT = EmbeddingCache.split
@@ -258,7 +258,7 @@ def test_a_frozen_run_resumes_to_the_same_bits(digits: Task, tmp_path: Path) -> 
     whole = run_adaptation(digits.config(tmp_path / "whole", steps=8, **options))
     cut = digits.config(tmp_path / "cut", steps=8, **options)
     with pytest.raises(KilledError):
-        run_adaptation(cut, watch=kill)
+        run(cut, on_checkpoint=kill)
     again = run_adaptation(cut, resume=True)
     for name, tensor in whole.method.state_dict().items():
         assert torch.equal(tensor, again.method.state_dict()[name]), name

@@ -119,7 +119,7 @@ class TestCalibrate:
         assert found.temperature == 1
         assert found.ece_after == found.ece_before
         assert found.bins == found.bins_before
-        assert "would make the expected calibration error" in found.note
+        assert "would give an expected calibration error" in found.note
 
     @pytest.mark.parametrize(
         ("n", "said"), [(0, "no source image was held out"), (49, "49 source")]

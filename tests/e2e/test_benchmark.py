@@ -48,12 +48,12 @@ def test_the_table_has_means_over_seeds_and_says_how_it_was_made(
     shown = capsys.readouterr().out
     for word in ("mnist → uci", "±", "Last step", f"steps {STEPS}", "small_cnn", "commit"):
         assert word in shown
-    h = {r.entry: [] for r in read_results(results)}
+    h = {r.row: [] for r in read_results(results)}
     for r in read_results(results):
         if r.source == "mnist":
-            h[r.entry].append(100 * (r.rules["own"].scores["h"] or 0.0))
-    for entry, (first, second) in h.items():
-        row = next(x for x in shown.splitlines() if x.startswith(f"| {entry} | own |"))
+            h[r.row].append(100 * (r.rules["own"].scores["h"] or 0.0))
+    for name, (first, second) in h.items():
+        row = next(x for x in shown.splitlines() if x.startswith(f"| {name} | own |"))
         assert f"{(first + second) / 2:.1f} ± {abs(first - second) / 2**0.5:.1f}" in row
     assert main(["table", str(results), "--format", "all", "--full", "--out", str(results)]) == 0
     assert {f.suffix for f in results.glob("tables.*")} == {".md", ".tex", ".csv"}

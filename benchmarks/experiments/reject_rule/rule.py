@@ -102,7 +102,7 @@ def fit_threshold(
 
 
 def clear_threshold(unknown: Array, masked: Array, place: float = CLEAR) -> float:
-    """Return the score at `place` between the masked (0) and plain scores (1) of accepted images."""
+    """Return the score at `place` between masked (0) and plain scores (1) of accepted images."""
     known, hidden = -unknown, -masked
     m0 = float(np.median(hidden))
     threshold = m0 + place * (float(np.quantile(known, 0.9)) - m0)
