@@ -28,7 +28,7 @@ settings.load_profile("unida")
 # Two processes share the tests where they are run in parallel (make test).
 torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 
-# Started in the background by a shell, tests would hand on that Ctrl+C is not to be heard.
+# Started in the background by a shell, tests would pass on that Ctrl+C is ignored.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -21,7 +21,7 @@ def noise(seed: int = 0, side: int = 12) -> Image.Image:
 
 
 def write_image(path: Path, seed: int = 0, side: int = 12) -> Path:
-    """Writes a small image, in the format the name says, and the folders above it."""
+    """Writes a small image, in the format of its suffix, and the folders above it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     noise(seed, side).save(path)
     return path

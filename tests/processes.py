@@ -1,4 +1,4 @@
-"""Processes that tests start: they end with the test, and are heard where it fails."""
+"""Processes that tests start: they end with the test, and their output is shown where it fails."""
 
 import os
 import shlex
@@ -17,13 +17,13 @@ SECONDS = 400
 
 
 class Child:
-    """A process in a group of its own; what it says, on both streams, goes to a file."""
+    """A process in a group of its own; its output, of both streams, goes to a file."""
 
-    def __init__(self, process: subprocess.Popen[bytes], heard: Path) -> None:
-        self.process, self.heard = process, heard
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process, self.log = process, log
 
-    def said(self) -> str:
-        return self.heard.read_text(errors="replace")
+    def output(self) -> str:
+        return self.log.read_text(errors="replace")
 
     def status(self) -> int | None:
         """None while it runs."""
@@ -45,21 +45,21 @@ class Child:
 def started(
     command: Sequence[str], folder: Path | None = None, **environment: str
 ) -> Iterator[Child]:
-    """A process for the time of the block; if the block fails, the error has what it said."""
-    with tempfile.NamedTemporaryFile() as heard:
+    """A process for the time of the block; if the block fails, the error has its output."""
+    with tempfile.NamedTemporaryFile() as log:
         process = subprocess.Popen(
             command,
             cwd=folder,
             env=os.environ | {"OMP_NUM_THREADS": "1"} | environment,
-            stdout=heard,
+            stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        child = Child(process, Path(heard.name))
+        child = Child(process, Path(log.name))
         try:
             yield child
         except BaseException as error:
-            error.add_note(f"{shlex.join(command)} said:\n{child.said()[-8000:]}")
+            error.add_note(f"{shlex.join(command)} said:\n{child.output()[-8000:]}")
             raise
         finally:
             child.kill()
@@ -71,7 +71,7 @@ def wait_for(
     """Fails when the time is over, or before that when the child has ended."""
     deadline = time.monotonic() + seconds
     while True:
-        status = child.status() if child else None  # asked first: its last act may fulfil it
+        status = child.status() if child else None  # read first: its last act may fulfil it
         if condition():
             return
         assert status is None, f"the process ended with {status}"

@@ -50,9 +50,9 @@ class Task:
         return args
 
 
-def assert_alike(said: Sequence[Prediction], again: Sequence[Prediction]) -> None:
-    """The same verdicts; the last bits of numbers hang on where in memory the weights lie."""
-    for one, other in zip(said, again, strict=True):
+def assert_alike(first: Sequence[Prediction], second: Sequence[Prediction]) -> None:
+    """The same predictions; the last bits of numbers hang on where in memory the weights lie."""
+    for one, other in zip(first, second, strict=True):
         assert (one.path, one.label, one.rule) == (other.path, other.label, other.rule)
         numbers = [(p.confidence, p.unknown_score) for p in (one, other)]
         assert numbers[0] == pytest.approx(numbers[1], rel=1e-4, abs=1e-5)
@@ -61,7 +61,7 @@ def assert_alike(said: Sequence[Prediction], again: Sequence[Prediction]) -> Non
 def write_task(
     root: Path, known: Iterable[int], target: Iterable[int], count: int, shift: bool = True
 ) -> Task:
-    """Real handwritten digits, so many a class; the target is drawn brighter, unless told."""
+    """Real handwritten digits, so many a class; the target is drawn brighter by default."""
     images, labels = uci()
     for role, digits in (("source", known), ("target", target)):
         for digit in digits:

@@ -22,7 +22,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text
 
 @pytest.fixture
 def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The example, put where the text says: a module, and a line in `METHODS`."""
+    """The example, put where the text puts it: a module, and a line in `METHODS`."""
     code, line = BLOCKS
     key, cls = re.fullmatch(r'\s*"(\w+)": (\w+),\n', line).groups()  # type: ignore[union-attr]
     path = tmp_path / f"{key}.py"

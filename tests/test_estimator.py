@@ -30,8 +30,8 @@ from unida.errors import UserError
 from unida.methods import METHODS
 from unida.pipeline import run_adaptation
 
-# Its heads learn from scratch on a few numbers, and it never says unknown: scikit-learn's checks
-# know of no such answer.
+# Its heads learn from scratch on a few numbers, and it never predicts unknown: scikit-learn's
+# checks expect no such label.
 QUICK_HEADS = UniversalAdapter(
     settings={"projection_lr": 1, "width": 16},
     lr=0.1,
@@ -108,7 +108,7 @@ def data_set(images: list[Image.Image], labels: Any = None) -> datasets.Dataset:
 
 @pytest.fixture(scope="module")
 def adapted(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What the command line says of the target."""
+    """Labels that the command line gives the target."""
     out = tmp_path_factory.mktemp("adapted") / "run"
     model = run_adaptation(digits.config(out, steps=6))
     return [p.label for p in model.predict(digits.target)]
@@ -119,7 +119,7 @@ FORMS = ("a folder", "paths", "grey", "channels last", "channels first", "PIL im
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_it_says_what_adapt_says_whatever_form_the_images_have(
+def test_predictions_are_those_of_adapt_for_every_form_of_images(
     forms: dict[str, tuple[Any, Any, Any]], adapted: list[str], form: str
 ) -> None:
     source, y, target = forms[form]
@@ -158,8 +158,8 @@ class TestFolders:
         x, y = blobs()
         model = clone(QUICK_HEADS).set_params(out=out).fit(x, y)
         loaded = unida.load(out, "cpu")
-        said = [p.label for p in loaded.predict(x.astype(np.float32))]
-        assert said == [str(label) for label in model.predict(x)]
+        predicted = [p.label for p in loaded.predict(x.astype(np.float32))]
+        assert predicted == [str(label) for label in model.predict(x)]
         assert not list(out.rglob("*.png"))
         with pytest.raises(UserError, match="holds a finished run"):
             model.fit(x, y)
@@ -174,26 +174,26 @@ class TestFolders:
 
 class TestEmbeddings:
     @pytest.mark.parametrize("seed", [0, 1])
-    def test_a_target_of_its_own_with_strangers_in_it(self, seed: int) -> None:
+    def test_a_target_of_its_own_with_unknown_samples(self, seed: int) -> None:
         x, y = blobs()
         known, labels = blobs(shift=0.2)
-        strange = np.full((60, 8), -4.0) + np.random.default_rng(1).normal(size=(60, 8))
-        target = np.concatenate([known, strange])
+        unknown = np.full((60, 8), -4.0) + np.random.default_rng(1).normal(size=(60, 8))
+        target = np.concatenate([known, unknown])
         model = UniversalAdapter(steps=150, lr=0.03, device="cpu", random_state=seed)
         model.fit(x, y, target=target)
-        said = model.predict(target)
+        predicted = model.predict(target)
         assert model.n_features_in_ == 8
-        assert (said[:60] == labels).mean() > 0.9
-        assert (said[60:] == -1).mean() >= 0.9
+        assert (predicted[:60] == labels).mean() > 0.9
+        assert (predicted[60:] == -1).mean() >= 0.9
 
-    def test_a_row_alone_is_judged_as_among_others(self) -> None:
+    def test_a_single_row_is_predicted_as_in_a_set(self) -> None:
         x, y = blobs()
         model = clone(QUICK_HEADS).fit(x, y)
-        for say in (model.predict_proba, model.unknown_score):
-            alone = np.concatenate([say(row[None]) for row in x])
-            np.testing.assert_allclose(alone, say(x), rtol=1e-4, atol=1e-6)
+        for outputs_of in (model.predict_proba, model.unknown_score):
+            single = np.concatenate([outputs_of(row[None]) for row in x])
+            np.testing.assert_allclose(single, outputs_of(x), rtol=1e-4, atol=1e-6)
 
-    def test_a_pickled_model_says_the_same(self) -> None:
+    def test_a_pickled_model_predicts_the_same(self) -> None:
         x, y = blobs()
         model = clone(QUICK_HEADS).fit(x, y)
         again = pickle.loads(pickle.dumps(model))
@@ -202,8 +202,8 @@ class TestEmbeddings:
     def test_it_goes_into_a_pipeline_and_a_search(self) -> None:
         x, y = blobs()
         steps = make_pipeline(StandardScaler(), clone(QUICK_HEADS))
-        wanted = {"universaladapter__lr": [1e-6, 0.1]}
-        search = GridSearchCV(steps, wanted, cv=2).fit(x, y)
+        grid = {"universaladapter__lr": [1e-6, 0.1]}
+        search = GridSearchCV(steps, grid, cv=2).fit(x, y)
         assert search.best_params_ == {"universaladapter__lr": 0.1}
         assert search.score(x, y) > 0.9
 
@@ -216,7 +216,7 @@ class TestEmbeddings:
         with pytest.raises(UserError, match="has no backbone"):
             clone(QUICK_HEADS).fit(x, y).predict(digits.target)
 
-    def test_every_method_takes_them_but_one_that_looks_at_parts_of_images(self) -> None:
+    def test_every_method_takes_them_but_one_that_uses_parts_of_images(self) -> None:
         x, y = blobs()
         for method in METHODS:
             model = UniversalAdapter(method, steps=2, device="cpu")
@@ -244,11 +244,11 @@ class TestLabels:
         x, numbers = blobs()
         model = clone(QUICK_HEADS).set_params(reject="threshold:-1000")
         y = labels[numbers]
-        said = model.fit(x, y).predict(x)
+        predicted = model.fit(x, y).predict(x)
         assert model.classes_.tolist() == sorted(labels.tolist())
         assert model.unknown_label_ == unknown
-        assert said.tolist() == [unknown] * len(x)
-        assert said.dtype == dtype
+        assert predicted.tolist() == [unknown] * len(x)
+        assert predicted.dtype == dtype
         known = clone(QUICK_HEADS).fit(x, y)
         assert known.score(x, y) > 0.9
         assert known.predict(x).dtype == dtype
@@ -286,7 +286,7 @@ class TestParameters:
         assert not any(np.array_equal(first, other) for other in others)
 
     @pytest.mark.parametrize(
-        ("wrong", "said"),
+        ("wrong", "message"),
         [
             ({"method": "sam"}, "'sam'"),
             ({"reject": "never"}, "'never'"),
@@ -296,9 +296,9 @@ class TestParameters:
             ({"steps": 0}, "steps is 0"),
         ],
     )
-    def test_a_wrong_one_is_an_error_of_fit(self, wrong: dict[str, Any], said: str) -> None:
+    def test_a_wrong_one_is_an_error_of_fit(self, wrong: dict[str, Any], message: str) -> None:
         x, y = blobs()
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=message):
             clone(QUICK_HEADS).set_params(**wrong).fit(x, y)
 
 
@@ -314,19 +314,21 @@ class TestForms:
     def test_images_too_many_for_the_memory_are_opened_for_every_batch(
         self, forms: dict[str, tuple[Any, Any, Any]], digits: Task, out: Path
     ) -> None:
-        handed = {"target": wrap_images(forms["grey"][2])}
-        said: list[tuple[int, int]] = []
+        in_memory = {"target": wrap_images(forms["grey"][2])}
+        progress: list[tuple[int, int]] = []
 
         def load(**options: Any) -> Any:
             config = digits.config(out, **options)
             device = torch.device("cpu")
-            return load_in_memory(config, device, handed, lambda name: lambda *a: said.append(a))
+            return load_in_memory(
+                config, device, in_memory, lambda name: lambda *a: progress.append(a)
+            )
 
         kept, opened = load()["target"], load(memory_gb=1e-6)["target"]
         assert isinstance(opened.pixels, StreamedStore)
         index = torch.tensor([5, 0, 79])
         assert torch.equal(kept.images(index), opened.images(index))
-        assert said[-1] == (80, 80)
+        assert progress[-1] == (80, 80)
 
     def test_a_bad_image_is_left_out_of_training_and_refused_by_predict(
         self, forms: dict[str, tuple[Any, Any, Any]], tmp_path: Path, out: Path
@@ -360,7 +362,9 @@ class TestDataSets:
         with pytest.raises(UserError, match="IterableDataset"):
             quick().fit(source.to_iterable_dataset())
 
-    def test_a_column_without_images_is_said(self, forms: dict[str, tuple[Any, Any, Any]]) -> None:
+    def test_a_column_without_images_is_an_error(
+        self, forms: dict[str, tuple[Any, Any, Any]]
+    ) -> None:
         with pytest.raises(UserError, match="column 'digit' holds no image"):
             quick(image_column="digit").fit(forms["a data set"][0])
 

@@ -1,4 +1,4 @@
-"""A deployed file says what the model says: in PyTorch, in onnxruntime, without this package."""
+"""A deployed file predicts as the model does: in PyTorch, in onnxruntime, without this package."""
 
 import ast
 import dataclasses
@@ -46,7 +46,7 @@ CLASSES = ("ant", "bee", "wasp", "größe, „quer“")
 SMALL = {"spa": {"words": 64}}
 BATCHES = (1, 7, 192)
 
-Answers = dict[str, np.ndarray[Any, Any]]
+Arrays = dict[str, np.ndarray[Any, Any]]
 Capture = pytest.CaptureFixture[str]
 pytestmark = pytest.mark.slow
 
@@ -75,7 +75,7 @@ def toy(name: str, **settings: Any) -> Model:
 
 @torch.no_grad()
 def lively(model: Model) -> Model:
-    """Batch norms have seen the pictures, and the threshold lies in a wide gap between scores."""
+    """Fit batch norms to the pictures; the threshold lies in a wide gap between scores."""
     norms = [m for m in model.method.modules() if isinstance(m, _BatchNorm)]
     for norm in norms:
         norm.momentum = 1.0
@@ -96,7 +96,7 @@ def pictures(model: Model, n: int = sum(BATCHES)) -> torch.Tensor:
     return (255 * grain * tint).to(torch.uint8)
 
 
-def ours(model: Model, reject: str | None = None) -> Answers:
+def ours(model: Model, reject: str | None = None) -> Arrays:
     """What `Model.predict` builds on, of all pictures at once."""
     images = pictures(model).permute(0, 3, 1, 2)
     scored = predict_batches(model.predictor, [images], len(images), model.image_size, CPU)
@@ -106,31 +106,31 @@ def ours(model: Model, reject: str | None = None) -> Answers:
     return dict(zip(OUTPUTS, (label, probs, scored.unknown_score), strict=True))
 
 
-def in_batches(model: Model, answer: Callable[[torch.Tensor], Answers]) -> Answers:
-    parts = [answer(part) for part in pictures(model).split(BATCHES)]
+def in_batches(model: Model, outputs_of: Callable[[torch.Tensor], Arrays]) -> Arrays:
+    parts = [outputs_of(part) for part in pictures(model).split(BATCHES)]
     return {name: np.concatenate([part[name] for part in parts]) for name in OUTPUTS}
 
 
-def by_onnx(model: Model, to: Path) -> Answers:
+def by_onnx(model: Model, to: Path) -> Arrays:
     session = onnxruntime.InferenceSession(to)
 
-    def answer(images: torch.Tensor) -> Answers:
+    def outputs_of(images: torch.Tensor) -> Arrays:
         found = session.run(None, {"images": images.numpy()})
         return dict(zip([o.name for o in session.get_outputs()], found, strict=True))
 
-    return in_batches(model, answer)
+    return in_batches(model, outputs_of)
 
 
-def by_torch(model: Model, to: Path) -> Answers:
+def by_torch(model: Model, to: Path) -> Arrays:
     program = torch.export.load(to).module()
     with torch.inference_mode():
         return in_batches(model, lambda x: {k: v.numpy() for k, v in program(x).items()})
 
 
-READERS: dict[Format, Callable[[Model, Path], Answers]] = {"onnx": by_onnx, "torch": by_torch}
+READERS: dict[Format, Callable[[Model, Path], Arrays]] = {"onnx": by_onnx, "torch": by_torch}
 
 
-def assert_same(theirs: Answers, expected: Answers) -> None:
+def assert_same(theirs: Arrays, expected: Arrays) -> None:
     assert list(theirs["label"]) == list(expected["label"])
     for name in ("probabilities", "unknown_score"):
         np.testing.assert_allclose(theirs[name], expected[name], rtol=0, atol=1e-4)
@@ -164,7 +164,7 @@ def san(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     "name", [n for n, m in METHODS.items() if not m.about.transductive and n != "san"]
 )
-def test_both_files_say_what_the_model_says(name: str, tmp_path: Path) -> None:
+def test_both_files_predict_as_the_model_does(name: str, tmp_path: Path) -> None:
     """Of `san` as well: the fixture above."""
     model = toy(name)
     if name == "source_only":  # one end of what is ever fitted; the other is below
@@ -186,13 +186,13 @@ def test_refinement_is_in_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert_both_files_agree(model, tmp_path, n_classes=1)
 
 
-def test_a_resnet_says_the_same(tmp_path: Path) -> None:
+def test_a_resnet_predicts_the_same(tmp_path: Path) -> None:
     torch.manual_seed(0)
     method = SourceOnly(SourceOnlyConfig(), build_backbone("resnet18", "none"), SIZES)
     assert_both_files_agree(lively(wrapped(method, "source_only", 32)), tmp_path)
 
 
-def test_a_model_of_transformers_says_the_same(tmp_path: Path) -> None:
+def test_a_model_of_transformers_predicts_the_same(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     shape = {"image_size": 32, "hidden_size": 24, "intermediate_size": 24, "patch_size": 8}
     depth = {"num_hidden_layers": 2, "num_attention_heads": 3, "initializer_range": 0.5}
@@ -224,8 +224,8 @@ class TestTheFile:
         assert (images.name, images.type) == ("images", "tensor(uint8)")
         assert images.shape == ["batch", 19, 19, 3]
 
-        told = about_torch(san / "torch")
-        words = {k: v if isinstance(v, str) else json.dumps(v) for k, v in told.items()}
+        metadata = about_torch(san / "torch")
+        words = {k: v if isinstance(v, str) else json.dumps(v) for k, v in metadata.items()}
         assert words == about
 
     def test_nothing_else_is_in_it_or_beside_it(self, san: Path) -> None:
@@ -242,7 +242,7 @@ def about_torch(file: Path) -> dict[str, Any]:
 
 
 def test_a_score_at_the_threshold_or_no_number_at_all_is_unknown() -> None:
-    """The same answer as `Rule.is_unknown`, in double precision."""
+    """The same result as `Rule.is_unknown`, in double precision."""
     scores = torch.tensor([0.1, 0.1, math.nan, -1.0])
 
     class Fixed(torch.nn.Module):
@@ -259,13 +259,13 @@ def test_a_score_at_the_threshold_or_no_number_at_all_is_unknown() -> None:
 
 
 class TestRefusals:
-    def test_a_transductive_method_says_why_not(self, tmp_path: Path) -> None:
+    def test_a_transductive_method_is_refused_with_the_reason(self, tmp_path: Path) -> None:
         model = wrapped(build("uniot"), "uniot")
         with pytest.raises(UserError, match="uniot labels a set of images as a whole"):
             export_model(model, tmp_path / "a.onnx")
         assert not list(tmp_path.iterdir())
 
-    def test_a_model_without_a_network_says_so(self, tmp_path: Path) -> None:
+    def test_a_model_without_a_network_is_refused(self, tmp_path: Path) -> None:
         method = SourceOnly(SourceOnlyConfig(), precomputed_features(5), SIZES)
         with pytest.raises(UserError, match="trained on features"):
             export_model(wrapped(method, "source_only"), tmp_path / "a.onnx")
@@ -316,7 +316,7 @@ class TestCommand:
         ("kind", "name", "script"),
         [("onnx", "model.onnx", "use_onnx.py"), ("torch", "model.pt2", "use_torch.py")],
     )
-    def test_an_example_without_this_package_says_what_predict_says(
+    def test_an_example_without_this_package_predicts_as_predict_does(
         self,
         run: Path,
         files: list[Path],
@@ -351,7 +351,7 @@ class TestCommand:
             assert float(row[2]) == pytest.approx(float(ours["confidence"]), abs=1e-4)
 
 
-def test_an_example_needs_what_it_says() -> None:
+def test_an_example_imports_its_named_packages_only() -> None:
     for script in (ROOT / "examples").glob("*.py"):
         tree = ast.parse(script.read_text())
         names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}

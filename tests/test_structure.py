@@ -79,14 +79,14 @@ def test_imports_flow_down_only() -> None:
     assert not back_edges, "\n".join(sorted(back_edges))
 
 
-def test_no_folder_is_a_heap() -> None:
+def test_no_folder_has_too_many_modules() -> None:
     modules = {f: [p for p in f.glob("*.py") if p.stem not in ENTRY_POINTS] for f in FOLDERS}
     limits = {f: MAX_ROOT_MODULES if f == SRC else MAX_MODULES for f in FOLDERS}
     limits[SRC / "cli"] = 24  # one file a command
     assert {name_of(f): len(m) for f, m in modules.items() if len(m) > limits[f]} == {}
 
 
-def test_the_docstring_of_a_package_says_what_lives_there() -> None:
+def test_a_package_has_a_docstring_on_its_contents() -> None:
     lines = {}
     for folder in FOLDERS:
         docstring = ast.get_docstring(TREES[folder / "__init__.py"]) or ""

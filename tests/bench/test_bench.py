@@ -60,7 +60,7 @@ def test_every_run_has_its_result(finished: Path) -> None:
         assert r.known_classes == ["0", "1", "2", "3"]
         assert r.shared_classes == ["0", "1", "2"]
         assert r.options["steps"] == 8
-        assert (r.options["backbone_lr"], r.options["batch_norm"]) == (1.0, "batch")  # as settled
+        assert (r.options["backbone_lr"], r.options["batch_norm"]) == (1.0, "batch")  # as resolved
         assert r.unknown_classes == 2
         assert r.seconds > 0
         assert r.parameters > 1000
@@ -271,7 +271,9 @@ def test_two_benches_share_a_folder(protocol: Path, tmp_path: Path) -> None:
     command = [*UNIDA, *arguments(protocol, out, *args, steps=4)]
     with started(command) as one, started(command) as two:
         statuses = (one.ended(), two.ended())
-        assert [file.read_text() for file in (out / "failed").iterdir()] == []  # it says why
+        assert [
+            file.read_text() for file in (out / "failed").iterdir()
+        ] == []  # shown where the test fails
         assert statuses == (0, 0)
     assert len(read_results(out)) == len(list((out / "runs").iterdir())) == 2
     for log in out.glob("runs/*/metrics.jsonl"):  # none was trained twice

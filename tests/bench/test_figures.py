@@ -263,14 +263,14 @@ def test_a_refinement_is_a_row_of_its_own_and_its_training_is_shown_once(tmp_pat
     assert {row.entry for row in curves.curves(runs, OWN).rows} == {"san", "san-no-scl"}
 
 
-def test_undefined_scores_are_left_out_and_said() -> None:
+def test_undefined_scores_are_left_out_and_noted() -> None:
     runs = alone(make_result("san"), make_result("san-no-scl"), make_result("san-no-aio", None))
     data = comparison.ablation(runs, OWN)
     assert {row.entry for row in data.rows} == {"san", "san-no-scl"}
     assert data.notes == ("1 results whose H-score is undefined",)
 
 
-def test_a_rule_that_fell_back_is_said() -> None:
+def test_a_rule_that_fell_back_is_noted() -> None:
     runs = alone(make_result("san"), make_result("san-no-scl"))
     fallen = dataclasses.replace(runs[0].result.rules["mixture"], in_force="own")
     runs[0].result.rules["mixture"] = fallen
@@ -330,12 +330,12 @@ def test_dots_show_the_true_class_and_cross_the_mistakes(bench: Path) -> None:
     folder = runs["ovanet"].folder
     assert folder is not None
     arrays = read_arrays(folder)
-    verdicts = np.where(arrays.unknown_score >= 0, len(CLASSES), arrays.best)
+    predictions = np.where(arrays.unknown_score >= 0, len(CLASSES), arrays.best)
     part = [row for row in rows if row["entry"] == "ovanet"]
     target = [row for row in part if row["domain"] == "target"]
     assert len(part) == len(arrays.labels) + len(arrays.source_labels)
     wrong = [row["mistake"] == "True" for row in target]
-    assert wrong == (verdicts != arrays.labels).tolist()
+    assert wrong == (predictions != arrays.labels).tolist()
     names = [*CLASSES, UNKNOWN]
     assert [row["class_name"] for row in target] == [names[k] for k in arrays.labels]
     assert {row["number"] for row in target if row["class_name"] == UNKNOWN} == {"0"}
@@ -421,15 +421,15 @@ def test_a_list_of_results_gives_what_needs_no_folder(
     lines = [to_json(make_result(entry)) + "\n" for entry in ("san", "san-no-scl")]
     file.write_text("".join(lines))
     Figure(file).execute()
-    said = caplog.messages
-    assert next(line for line in said if line.startswith("wrote")).endswith(".svg and .csv")
+    logged = caplog.messages
+    assert next(line for line in logged if line.startswith("wrote")).endswith(".svg and .csv")
     for kind, reason in (
         ("tsne", "No run has scores.npz"),
         ("scores", "No run has scores.npz"),
         ("curves", "No run has metrics.jsonl"),
         ("noise", "No entry was run at two or more levels of label noise."),
     ):
-        assert [line for line in said if line.startswith(f"left out: {kind}-") and reason in line]
+        assert [line for line in logged if line.startswith(f"left out: {kind}-") and reason in line]
     assert {path.suffix for path in (tmp_path / "figures").iterdir()} == {".png", ".svg", ".csv"}
     with pytest.raises(UserError, match=r"nothing to draw tsne from\."):
         Figure(file, kinds=("tsne",)).execute()
@@ -481,7 +481,7 @@ def test_task_entries_and_seed_choose(bench: Path, tmp_path: Path) -> None:
     assert "seed 1" in texts(tmp_path / "scores-office-unda.svg")
 
 
-def test_more_entries_than_a_page_holds_are_said() -> None:
+def test_more_entries_than_a_page_holds_are_noted() -> None:
     methods = ("cmu", "dance", "dcc", "gate", "glc", "san-no-scl", "san", "ovanet")
     runs, notes = run_selection.few_rows(alone(*map(make_result, methods)), OWN)
     shown = [run.result.entry for run in runs]
@@ -522,7 +522,7 @@ def lab(rgb: np.ndarray) -> np.ndarray:
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
-SEEN_BY = {
+VISION = {
     "all cones": np.eye(3),
     # Machado, Oliveira & Fernandes (2009), severity 1.
     "no green cones": np.array(
@@ -536,10 +536,10 @@ SEEN_BY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("eye", SEEN_BY)
-def test_colours_are_told_apart_by_every_eye(eye: str) -> None:
-    seen = [lab(np.clip(SEEN_BY[eye] @ linear(c), 0, 1)) for c in (*theme.COLOURS, theme.GREY)]
-    distances = [float(np.linalg.norm(a - b)) for a, b in itertools.combinations(seen, 2)]
+@pytest.mark.parametrize("vision", VISION)
+def test_colours_differ_under_every_vision(vision: str) -> None:
+    colours = [lab(np.clip(VISION[vision] @ linear(c), 0, 1)) for c in (*theme.COLOURS, theme.GREY)]
+    distances = [float(np.linalg.norm(a - b)) for a, b in itertools.combinations(colours, 2)]
     assert min(distances) > 15
 
 
@@ -553,12 +553,12 @@ def test_colours_stand_out_from_white() -> None:
     assert contrast(theme.GREY) > 4.5
 
 
-def test_lines_and_classes_never_look_the_same() -> None:
+def test_lines_and_classes_have_distinct_styles() -> None:
     lines = {
         (i % len(theme.COLOURS), i % len(theme.LINES), i % len(theme.MARKERS)) for i in range(24)
     }
     assert len(lines) == 24
-    looks = {tuple(sorted(tsne._style(k, "target").items())) for k in range(43)}
-    assert len(looks) == 43
+    styles = {tuple(sorted(tsne._style(k, "target").items())) for k in range(43)}
+    assert len(styles) == 43
     for k in range(43):
         assert tsne._style(k, "target")["marker"] != tsne._style(k, "source")["marker"]

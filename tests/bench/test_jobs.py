@@ -69,12 +69,12 @@ def test_the_default_written_out_is_the_same_run(protocol: str) -> None:
     assert job(protocol, options={"steps": 2000}).name == job(protocol).name
 
 
-def test_a_bench_trains_on_all_source_images_unless_told_otherwise(protocol: str) -> None:
+def test_a_bench_trains_on_all_source_images_by_default(protocol: str) -> None:
     places = (Path("source"), Path("target"), Path("out"))
     assert job(protocol).config(*places).data.holdout == 0
-    told = job(protocol, options={"holdout": "0.1"})
-    assert told.config(*places).data.holdout == 0.1
-    assert told.name != job(protocol).name
+    given = job(protocol, options={"holdout": "0.1"})
+    assert given.config(*places).data.holdout == 0.1
+    assert given.name != job(protocol).name
 
 
 def test_another_split_of_the_same_name_is_another_run(protocol: str, tmp_path: Path) -> None:
@@ -106,17 +106,17 @@ def test_entries_are_methods_with_settings(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [("san-no-slc", "san-no-scl"), ("san:lamb=1", "lam"), ("san:lam", "KEY=VALUE")],
 )
-def test_a_bad_entry_is_one_sentence(text: str, said: str) -> None:
-    with pytest.raises(UserError, match=said) as error:
+def test_a_bad_entry_is_one_sentence(text: str, message: str) -> None:
+    with pytest.raises(UserError, match=message) as error:
         parse_entry(text)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"stepps": "9"}, "steps"),
         ({"steps": "0"}, "1 or more"),
@@ -125,9 +125,9 @@ def test_a_bad_entry_is_one_sentence(text: str, said: str) -> None:
     ],
 )
 def test_a_bad_option_is_found_while_planning(
-    protocol: str, options: dict[str, str], said: str
+    protocol: str, options: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=message):
         plan(protocol, "unda", ["san"], [("dark", "light")], [0], options)
 
 
@@ -136,6 +136,6 @@ def test_a_setting_the_protocol_lacks_is_one_sentence(protocol: str) -> None:
         plan(protocol, "oda", ["san"], [("dark", "light")], [0], {})
 
 
-def test_the_small_data_set_is_what_its_protocol_says(tmp_path: Path) -> None:
+def test_the_small_data_set_matches_its_protocol(tmp_path: Path) -> None:
     path = write_data(tmp_path)
     assert len(list((path.parent / "data").rglob("*.png"))) == 2 * 6 * 8

@@ -51,7 +51,7 @@ def test_a_run_without_refinement_has_one(digits: Task, out: Path) -> None:
     assert [one.refine for one, _ in scored] == ["none"]
 
 
-def test_true_classes_are_looked_up_by_path(digits: Task) -> None:
+def test_true_classes_are_found_by_path(digits: Task) -> None:
     paths = sorted(digits.target.rglob("*.png"), reverse=True)
     names = true_names(paths, task_of(digits))
     np.testing.assert_array_equal(names, [path.parent.name for path in paths])

@@ -108,14 +108,14 @@ def test_the_deviation_of_an_average_is_that_of_whole_seeds() -> None:
     assert cells["Avg"] == "30.0 ± 0.0"
 
 
-def test_one_seed_has_no_deviation_and_the_footer_says_so() -> None:
+def test_one_seed_has_no_deviation_and_a_note_in_the_footer() -> None:
     table = paper_table(office(seeds=(0,)))
     assert row(table, "san")["Avg"] == "52.5"
     assert "one seed" in notes(table)
     assert "±" not in to_markdown(table)
 
 
-def test_the_footer_says_what_was_run() -> None:
+def test_the_footer_names_what_was_run() -> None:
     text = notes(paper_table(office()))
     for piece in (
         "Last step; in a run, target labels are used for scoring only.",
@@ -134,7 +134,7 @@ def test_published_numbers_have_columns_of_their_own() -> None:
     assert "† published: Table 1 of the SAN paper" in notes(table)
 
 
-def test_published_numbers_of_every_task_when_asked_for() -> None:
+def test_published_numbers_of_every_task_by_option() -> None:
     table = paper_table(office(), PaperStyle(published=True))
     cells = row(table, "san")
     assert (cells["A2D"], cells["A2D published†"]) == ("52.0 ± 2.0", "89.9")
@@ -199,15 +199,15 @@ def test_an_undefined_score_is_not_a_zero() -> None:
 
 
 @pytest.mark.parametrize(
-    ("unknown_classes", "metric", "said"),
+    ("unknown_classes", "metric", "noted"),
     [(0, "h", True), (0, "closed", False), (0, "os", False), (11, "h", False)],
 )
 def test_without_unknown_images_the_footer_names_scores_there_are(
-    unknown_classes: int, metric: str, said: bool
+    unknown_classes: int, metric: str, noted: bool
 ) -> None:
     runs = [digits(unknown_classes=unknown_classes)]
     table = paper_table(runs, PaperStyle(metric=metric))
-    assert ("--metric closed" in notes(table)) == said
+    assert ("--metric closed" in notes(table)) == noted
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_refinement_is_a_row_of_its_own() -> None:
     ]  # fmt: skip
 
 
-def test_what_has_no_say_sets_nothing_apart() -> None:
+def test_options_without_effect_set_nothing_apart() -> None:
     other = {"log_every": 7, "reject": "own", "checkpoint_every": 9}
     runs = office(seeds=(0,)) + office(seeds=(1,), options=other)
     assert len(paper_table(runs).rows) == 2
@@ -310,13 +310,13 @@ def test_methods_stand_in_the_papers_order() -> None:
     assert labels == ["source_only", "dance", "ovanet", "san", "san-no-scl"]
 
 
-def test_a_rule_that_fell_back_says_so() -> None:
+def test_a_rule_that_fell_back_is_noted() -> None:
     some = paper_table(office(seeds=(0,)) + office(seeds=(1,), in_force="own"))
     assert some.rows[1][1] == "mixture (→ own in 6 of 12 runs)"
     assert paper_table(office(in_force="own")).rows[1][1] == "mixture → own"
 
 
-def test_one_rule_when_asked_for() -> None:
+def test_one_rule_by_option() -> None:
     assert [r[1] for r in paper_table(office(), PaperStyle(rule="mixture")).rows] == ["mixture"]
     with pytest.raises(UserError, match="rule is 'quantile'; allowed: mixture, own, both"):
         paper_table(office(), PaperStyle(rule="quantile"))
@@ -324,7 +324,7 @@ def test_one_rule_when_asked_for() -> None:
         PaperStyle(metric="f1")
 
 
-def test_the_oracle_is_shown_only_when_asked_for() -> None:
+def test_the_oracle_is_shown_only_by_option() -> None:
     best = {"own": {"h": 0.873, "step": 100.0}, "mixture": {"h": 0.95, "step": 200.0}}
     runs = office(oracle=best)
     for table in (paper_table(runs), full_table(runs)):
@@ -553,6 +553,6 @@ def test_where_settings_were_chosen_on_every_task_nothing_is_held_out(
     assert cells["Avg held out"].strip() == "–"
 
 
-def test_all_formats_want_a_folder(tmp_path: Path) -> None:
+def test_all_formats_need_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="with --out FOLDER"):
         TableCommand(write(tmp_path, office()), format="all").execute()

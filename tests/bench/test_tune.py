@@ -211,14 +211,14 @@ class TestStudy:
 
     def test_the_values_of_a_trial_follow_from_its_number(self, tmp_path: Path) -> None:
         options = {"space": {"x": Range(0.0, 1.0), "k": Range(1, 9, whole=True)}}
-        seen = []
+        trials = []
         for name in ("one", "two"):
             (tmp_path / name).mkdir()
             study = self.study(tmp_path / name, sampler="random", **options)
-            seen.append(list(self.answered(study, tmp_path / name)))
-        assert seen[0] == seen[1]
-        assert len({values["x"] for _, values in seen[0]}) == 3
-        assert all(isinstance(values["k"], int) for _, values in seen[0])
+            trials.append(list(self.answered(study, tmp_path / name)))
+        assert trials[0] == trials[1]
+        assert len({values["x"] for _, values in trials[0]}) == 3
+        assert all(isinstance(values["k"], int) for _, values in trials[0])
 
     def test_a_study_of_the_same_name_must_be_the_same(self, tmp_path: Path) -> None:
         self.study(tmp_path)

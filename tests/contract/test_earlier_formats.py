@@ -87,7 +87,7 @@ def test_commands_take_its_folder(earlier: Earlier, tmp_path: Path) -> None:
     assert json.loads((earlier.run / "evaluation.json").read_text())["images"] == 200
     assert main(["report", run]) == 0
     assert "<html" in (earlier.run / "report.html").read_text()[:500]
-    assert main(["adapt", "--out", run, "--resume"]) == 0  # it is finished, and says so
+    assert main(["adapt", "--out", run, "--resume"]) == 0  # it is finished, which is logged
     if (earlier.run / "atlas.npz").exists():
         assert main(["discover", run]) == 0
         assert (earlier.run / "categories.csv").stat().st_size > 0

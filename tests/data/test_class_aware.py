@@ -41,14 +41,14 @@ def test_few_of_many_members_are_drawn_without_a_shuffle(monkeypatch: pytest.Mon
     members = [torch.arange(40), torch.arange(40, 90)]
     shuffled = draw_members(members, [0, 1], 5, draws())
     monkeypatch.setattr(class_aware, "_MAX_SHUFFLED", 45)
-    seen = Counter[int]()
+    drawn = Counter[int]()
     for seed in range(200):
         numbers = draw_members(members, [0, 1], 5, draws(seed))
         assert len(set(numbers[5:].tolist())) == 5
         assert numbers[5:].min() >= 40
-        seen.update(numbers[5:].tolist())
-    assert len(seen) == 50  # any of them, and none much oftener than 200 · 5 / 50 times
-    assert max(seen.values()) < 40
+        drawn.update(numbers[5:].tolist())
+    assert len(drawn) == 50  # any of them, and none much oftener than 200 · 5 / 50 times
+    assert max(drawn.values()) < 40
     assert draw_members(members, [0, 1], 5, draws())[:5].equal(shuffled[:5])  # the few as before
     assert draw_members(members, [1], 5, draws()).equal(draw_members(members, [1], 5, draws()))
 
@@ -57,19 +57,21 @@ def test_a_batch_holds_matched_classes_in_both_domains_and_clusters() -> None:
     labels, cluster = torch.tensor([0, 0, 1, 1, 2, 2]), torch.tensor([0, 1, 2, 0, 1, 2])
     images = ClassAware(labels, cluster, torch.tensor([2, -1, 0]))
     assert images.cluster_of == {2: 0, 0: 2}
-    (classes, clusters), wanted = images.draw(3, 2, False, draws())
+    (classes, clusters), indices = images.draw(3, 2, False, draws())
     assert sorted(classes) == [0, 2]
     assert sorted(clusters) == [0, 1, 2]
     pseudo = torch.tensor([2, -1, 0])[cluster]
-    assert labels[wanted["source"]].tolist() == [c for c in classes for _ in range(2)]
-    assert pseudo[wanted["target"]].tolist() == [c for c in classes for _ in range(2)]
-    assert cluster[wanted["clusters"]].tolist() == [k for k in clusters for _ in range(2)]
+    assert labels[indices["source"]].tolist() == [c for c in classes for _ in range(2)]
+    assert pseudo[indices["target"]].tolist() == [c for c in classes for _ in range(2)]
+    assert cluster[indices["clusters"]].tolist() == [k for k in clusters for _ in range(2)]
 
 
 def test_without_a_match_there_are_clusters_alone_and_without_clusters_nothing() -> None:
     labels = cluster = torch.zeros(4, dtype=torch.long)
-    (classes, _), wanted = ClassAware(labels, cluster, torch.tensor([-1])).draw(2, 2, True, draws())
+    (classes, _), indices = ClassAware(labels, cluster, torch.tensor([-1])).draw(
+        2, 2, True, draws()
+    )
     assert classes == []
-    assert wanted.keys() == {"clusters"}
+    assert indices.keys() == {"clusters"}
     nobody = torch.zeros(0, dtype=torch.long)
     assert ClassAware(labels, cluster, nobody).draw(2, 2, True, draws()) == (([], []), {})

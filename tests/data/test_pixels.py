@@ -212,7 +212,7 @@ class TestSecondStart:
             assert (decoded, hashed) == ([], [str(folder / "002.png")])
 
     @pytest.mark.parametrize("mode", MODES)
-    def test_a_change_that_leaves_size_and_time_is_noticed(
+    def test_a_change_that_leaves_size_and_time_is_detected(
         self, tmp_path: Path, mode: CacheMode
     ) -> None:
         """As when a file is written twice between two ticks of the file system's clock."""
@@ -536,7 +536,7 @@ class TestChooseCache:
         assert choose_cache("auto", *choose) == "stream"
         assert choose_cache("auto", *choose, lambda: bytes_there) == "disk"
 
-    def test_auto_says_when_the_cache_folder_cannot_be_made(self, tmp_path: Path) -> None:
+    def test_auto_reports_a_cache_folder_that_cannot_be_made(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(UserError, match="file cannot be made: File exists"):
             choose_cache("auto", 2, 1e-12, tmp_path / "file")

@@ -189,7 +189,7 @@ class TestCSV:
             ("path,label\nx.png,ant\nx.png,bee\n", "x.png both 'ant' and 'bee': keep one"),
         ],
     )
-    def test_a_faulty_table_is_an_error_that_says_where(
+    def test_a_faulty_table_is_an_error_that_names_the_place(
         self, tmp_path: Path, text: str, message: str
     ) -> None:
         place = tmp_path / "all.csv"

@@ -41,7 +41,7 @@ def softmaxes(n: int, n_classes: int = 6, seed: int = 0) -> FloatArray:
 
 
 def labels_of(probs: FloatArray, seed: int = 1) -> IntArray:
-    """Drawn as the probabilities say: these are calibrated."""
+    """Drawn from the probabilities: these are calibrated."""
     draws = np.random.default_rng(seed).random((len(probs), 1))
     return np.asarray((probs.cumsum(1) < draws).sum(1))
 
@@ -50,8 +50,8 @@ class TestTemperature:
     @pytest.mark.parametrize("t", [0.5, 1.0, 2.0, 4.0])
     def test_it_is_found_again(self, t: float) -> None:
         true = softmaxes(4000)
-        said = tempered(true, 1 / t)
-        assert fit_temperature(said, labels_of(true)) == pytest.approx(t, rel=0.06)
+        probs = tempered(true, 1 / t)
+        assert fit_temperature(probs, labels_of(true)) == pytest.approx(t, rel=0.06)
 
     def test_few_images_that_are_all_right_do_not_make_it_certain(self) -> None:
         probs = np.tile([0.9, 0.05, 0.05], (60, 1))
@@ -122,12 +122,12 @@ class TestCalibrate:
         assert "would give an expected calibration error" in found.note
 
     @pytest.mark.parametrize(
-        ("n", "said"), [(0, "no source image was held out"), (49, "49 source")]
+        ("n", "note"), [(0, "no source image was held out"), (49, "49 source")]
     )
-    def test_too_few_leave_it_and_say_so(self, n: int, said: str) -> None:
+    def test_too_few_leave_it_at_one_with_a_note(self, n: int, note: str) -> None:
         found = calibrate(softmaxes(n), labels_of(softmaxes(n)))
         assert (found.temperature, found.ece_before, found.bins) == (1.0, None, ())
-        assert found.note.startswith(said)
+        assert found.note.startswith(note)
         assert str(MIN_HELD_OUT) in found.note
 
     def test_the_file_has_what_a_diagram_needs(self) -> None:
@@ -161,7 +161,7 @@ class TestHoldOut:
         assert (more[: len(first)] == first).all()
 
     @pytest.mark.parametrize("share", [0.0, 0.1])
-    def test_none_is_held_out_where_so_few_would_tell_nothing(self, share: float) -> None:
+    def test_none_is_held_out_where_they_would_be_too_few(self, share: float) -> None:
         kept, held = hold_out(made_up([100, 100]), share, 0)
         assert (len(kept), len(held)) == (200, 0)
 
@@ -216,7 +216,7 @@ class TestARun:
         assert shares[-1] == 1
         assert model.predict(task.target, reject="threshold:1e9")[0].rule == "threshold:1000000000"
 
-    def test_nothing_is_held_out_if_that_is_asked_for(self, task: Task, tmp_path: Path) -> None:
+    def test_nothing_is_held_out_with_a_share_of_zero(self, task: Task, tmp_path: Path) -> None:
         whole = run_adaptation(task.config(tmp_path / "run", holdout=0.0, steps=2))
         assert (whole.temperature, whole.known) == (1.0, ())
         assert whole.method.sizes.n_source == 180

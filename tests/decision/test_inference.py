@@ -46,7 +46,7 @@ def test_there_may_be_fewer_images_than_expected() -> None:
 
 
 @pytest.mark.parametrize("name", ["ovanet", "uniot"])
-def test_features_that_are_not_wanted_are_not_kept(name: str) -> None:
+def test_features_that_are_not_needed_are_not_kept(name: str) -> None:
     method = build(name)
     whole, lean = scored(method), scored(method, features=False)
     assert lean.features.shape == (50, 0)
@@ -54,21 +54,23 @@ def test_features_that_are_not_wanted_are_not_kept(name: str) -> None:
     assert (lean.unknown_score == whole.unknown_score).all()
 
 
-def test_only_a_transductive_method_sees_all_outputs_at_once(
+def test_only_a_transductive_method_gets_all_outputs_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, shapes in (("ovanet", []), ("uniot", [(50, 256)])):
-        method, seen = build(name), []
+        method, recorded = build(name), []
         postprocess = method.postprocess
 
-        def note(outputs: Outputs, of: Any = postprocess, seen: list[Any] = seen) -> Outputs:
-            seen.append(tuple(outputs.features.shape))
+        def note(
+            outputs: Outputs, of: Any = postprocess, recorded: list[Any] = recorded
+        ) -> Outputs:
+            recorded.append(tuple(outputs.features.shape))
             whole: Outputs = of(outputs)
             return whole
 
         monkeypatch.setattr(method, "postprocess", note)
         scored(method, features=False)
-        assert seen == shapes
+        assert recorded == shapes
 
 
 @pytest.mark.parametrize("name", ["san", "uniot"])

@@ -40,7 +40,7 @@ def test_two_equal_groups_cross_half_way_whatever_their_sizes() -> None:
         assert found.crossing == pytest.approx(3, abs=0.15)
 
 
-def test_the_lower_bell_is_the_lower_one() -> None:
+def test_the_lower_gaussian_is_the_lower_one() -> None:
     x = np.sort(draw(1000, 0.5, 6.0, (1.0, 1.0)))[::-1]  # falling, so that a fit begins upside down
     likelihood, share, lower, upper = mixture_model._expect_and_maximise(
         x, mixture_model.gaussian, 0.3
@@ -60,10 +60,10 @@ def test_a_density_is_a_density() -> None:
         assert mass == pytest.approx(1, abs=1e-3)
 
 
-def test_a_crowd_is_told_from_a_bell() -> None:
+def test_a_shifted_gamma_is_separated_from_a_gaussian() -> None:
     rng = np.random.default_rng(0)
-    crowded = np.concatenate([rng.exponential(0.3, 1000), rng.normal(4, 1.5, 2000).clip(0)])
-    found = mixture_model.fit(crowded)
+    scores = np.concatenate([rng.exponential(0.3, 1000), rng.normal(4, 1.5, 2000).clip(0)])
+    found = mixture_model.fit(scores)
     assert found is not None
     assert found.crossing is not None
     gap = -found.crossing / 0.3 - math.log(0.3)

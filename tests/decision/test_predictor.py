@@ -155,7 +155,7 @@ def test_memories_of_training_are_not_stored(digits: Task, out: Path, method: st
     assert_alike(model.predict(digits.target), load(out, "cpu").predict(digits.target))
 
 
-def test_embeddings_that_are_handed_over_are_seen_by_all() -> None:
+def test_embeddings_in_memory_are_shared_by_all_members() -> None:
     draws = np.random.default_rng(0)
     centres = draws.normal(size=(4, 8)) * 4
     y = np.repeat(["a", "b", "c"], 20)

@@ -118,7 +118,7 @@ def test_every_method_can_be_refined_and_the_model_keeps_it(
         assert prediction.unknown_score == pytest.approx(score, rel=1e-3, abs=1e-4)
 
 
-def test_auto_is_what_the_method_asks_for(digits: Task, out: Path) -> None:
+def test_auto_is_the_refinement_of_the_method(digits: Task, out: Path) -> None:
     for name, expected in (("san", "knn"), ("ovanet", None)):
         result = run(digits.config(out / name, method=name, steps=4))
         predictor = result.model.predictor

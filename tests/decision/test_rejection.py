@@ -38,8 +38,8 @@ def _one_thread() -> Iterator[None]:
 def two_groups(n: int = 2000, unknown: float = 0.4, seed: int = 0) -> FloatArray:
     """Known around −2 with deviation 1, unknown around 3 with deviation ½."""
     rng = np.random.default_rng(seed)
-    strange = int(n * unknown)
-    return np.concatenate([rng.normal(-2, 1, n - strange), rng.normal(3, 0.5, strange)])
+    n_unknown = int(n * unknown)
+    return np.concatenate([rng.normal(-2, 1, n - n_unknown), rng.normal(3, 0.5, n_unknown)])
 
 
 def density(x: FloatArray, mean: float, deviation: float) -> FloatArray:
@@ -47,7 +47,7 @@ def density(x: FloatArray, mean: float, deviation: float) -> FloatArray:
 
 
 def grid_crossing(low: tuple[float, float], high: tuple[float, float]) -> float:
-    """Where two Gaussians are nearest to equal between their means, by looking."""
+    """Where two Gaussians are nearest to equal between their means, on a grid."""
     x = np.linspace(low[0], high[0], 200_001)[1:-1]
     gap = np.log(density(x, *low)) - np.log(density(x, *high))
     return float(x[np.abs(gap).argmin()])
@@ -67,11 +67,11 @@ def test_mixture_finds_where_the_densities_cross_whatever_the_sizes(unknown: flo
 
 
 @pytest.mark.parametrize("unknown", [0.3, 0.6, 0.8])
-def test_known_scores_may_crowd_at_their_bound(unknown: float) -> None:
+def test_known_scores_may_lie_at_their_bound(unknown: float) -> None:
     rng, n = np.random.default_rng(0), 4000
-    strange = int(n * unknown)
+    n_unknown = int(n * unknown)
     scores = np.concatenate(
-        [-3 + rng.exponential(0.4, n - strange), rng.normal(0.5, 1.4, strange).clip(-3)]
+        [-3 + rng.exponential(0.4, n - n_unknown), rng.normal(0.5, 1.4, n_unknown).clip(-3)]
     )
     x = np.linspace(-3, 0.5, 100_001)
     gap = -(x + 3) / 0.4 - math.log(0.4) - np.log(density(x, 0.5, 1.4) / math.sqrt(2 * math.pi))
@@ -112,7 +112,7 @@ def test_the_weights_estimate_the_share_of_unknowns(unknown: float) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("n", [50, 3000])
-def test_one_gaussian_falls_back_to_own_and_says_so(n: int, seed: int) -> None:
+def test_one_gaussian_falls_back_to_own_with_a_note(n: int, seed: int) -> None:
     rule = mixture(np.random.default_rng(seed).normal(2.0, 3.0, n))
     assert (rule.name, rule.threshold) == ("own", 0.0)
     assert rule.note == ("the target's scores have one mode; the method's own rule is used instead")
@@ -176,7 +176,7 @@ def test_scores_that_are_not_numbers_are_left_out_of_the_fit(bad: float) -> None
     assert "0 scores are too few" in mixture(np.full(50, bad)).note
 
 
-def test_every_rule_is_fitted_under_the_name_it_was_asked_by() -> None:
+def test_every_rule_is_fitted_under_its_requested_name() -> None:
     rules = fit_rules(np.zeros(5))
     assert list(rules) == ["own", "mixture"]
     assert rules["mixture"].name == "own"  # no ground for a mixture
@@ -274,7 +274,7 @@ def test_source_is_two_per_cent_unless_another_share_is_given() -> None:
     )
 
 
-def test_source_without_held_out_images_falls_back_and_says_so() -> None:
+def test_source_without_held_out_images_falls_back_with_a_note() -> None:
     rule = pick_rule(fit_rules(np.zeros(5)), "source:0.1")
     assert (rule.name, rule.threshold) == ("own", 0.0)
     assert rule.note == (
@@ -283,7 +283,7 @@ def test_source_without_held_out_images_falls_back_and_says_so() -> None:
     assert describe_rule("source:0.1", rule) == "source:0.1 → own"
 
 
-def test_a_fixed_threshold_is_what_was_asked_for() -> None:
+def test_a_fixed_threshold_is_used_as_given() -> None:
     rule = pick_rule({}, "threshold:-1.5")
     assert rule == Rule("threshold:-1.5", -1.5, "a fixed threshold")
     assert describe_rule("threshold:-1.5", rule) == "threshold:-1.5"
@@ -291,18 +291,18 @@ def test_a_fixed_threshold_is_what_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "reject",
     ["", "always", "own:1", "mixture:0.1", "threshold", "threshold:", "threshold:nan",
      "threshold:inf", "threshold:much", "source:", "source:x", ":1"],
 )  # fmt: skip
-def test_what_is_no_rule_is_answered_with_those_that_are(asked: str) -> None:
+def test_an_unknown_rule_is_an_error_that_lists_the_rules(reject: str) -> None:
     with pytest.raises(
         UserError, match=r"allowed: own, mixture, source\[:SHARE\], threshold:VALUE"
     ):
-        check_rule(asked)
+        check_rule(reject)
 
 
-@pytest.mark.parametrize("asked", ["source:1", "source:-0.1", "source:2"])
-def test_a_share_is_less_than_all(asked: str) -> None:
-    with pytest.raises(UserError, match=f"reject is '{asked}'; allowed: a SHARE from 0 up to 1"):
-        check_rule(asked)
+@pytest.mark.parametrize("reject", ["source:1", "source:-0.1", "source:2"])
+def test_a_share_is_less_than_all(reject: str) -> None:
+    with pytest.raises(UserError, match=f"reject is '{reject}'; allowed: a SHARE from 0 up to 1"):
+        check_rule(reject)

@@ -196,7 +196,7 @@ def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
 
 
 def write_result(run: Path, x: Features, labels: IntArray) -> None:
-    """A run of a bench that knows the classes 2 and above, as 0 and 1, and rejects the others."""
+    """A run of a bench with the known classes 2 and above, as 0 and 1, and rejects the others."""
     run.mkdir(parents=True)
     known = labels >= 2
     mine = np.where(known, labels - 2, 2)

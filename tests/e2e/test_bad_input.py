@@ -1,4 +1,4 @@
-"""Whatever is wrong with the files a user gives: a run goes on and says what it left out, and
+"""Whatever is wrong with the files a user gives: a run goes on and logs what it left out, and
 nothing of earlier runs is lost. Bad command lines are in `test_messages`."""
 
 import json
@@ -40,16 +40,16 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 
 class TestAFewBadFiles:
-    def test_a_run_goes_on_without_them_and_says_why(
+    def test_a_run_goes_on_without_them_and_logs_why(
         self, project: Project, capfd: Capture
     ) -> None:
         reasons = write_bad_files(project.source / "ant") | write_bad_files(project.target)
         loose = write_image(project.source / "loose.png")
         reasons[loose] = "outside any class folder"
-        said = remarks(project.command(), capfd)
+        printed = remarks(project.command(), capfd)
         skipped = project.out / "skipped.csv"
-        assert f"{len(reasons)} files" in said
-        assert str(skipped) in said
+        assert f"{len(reasons)} files" in printed
+        assert str(skipped) in printed
         rows = {Path(row["path"]): row["reason"] for row in read_csv(skipped)}
         assert rows.keys() == reasons.keys()
         for path, reason in rows.items():
@@ -70,17 +70,17 @@ class TestAFewBadFiles:
         self, project: Project, capfd: Capture
     ) -> None:
         write_classes(project.source, {"wasp": 1})
-        said = remarks(project.command(), capfd)
-        assert "class wasp" in said
+        printed = remarks(project.command(), capfd)
+        assert "class wasp" in printed
         assert unida.load(project.out, "cpu").classes == ("ant", "bee", "wasp")
 
     def test_predict_names_what_it_leaves_out(self, finished: Project, capfd: Capture) -> None:
         bad = finished.root / "bad.heic"
         bad.write_text("no image")
         good = finished.target / "050.png"
-        said = remarks(["predict", str(finished.out), str(bad), str(good)], capfd)
-        assert said.count("\n") == 1
-        assert f"{bad} (not an image" in said
+        printed = remarks(["predict", str(finished.out), str(bad), str(good)], capfd)
+        assert printed.count("\n") == 1
+        assert f"{bad} (not an image" in printed
 
     def test_a_reader_that_leaves_is_no_accident(self, finished: Project) -> None:
         command = ["predict", str(finished.out), str(finished.target)]
@@ -88,18 +88,18 @@ class TestAFewBadFiles:
         with subprocess.Popen([sys.executable, "-m", "unida", *command], **pipes) as child:
             assert child.stdout is not None
             child.stdout.close()  # as `head` does
-            said = child.stderr.read() if child.stderr else b""
-        assert (child.returncode, said) == (1, b"")
+            printed = child.stderr.read() if child.stderr else b""
+        assert (child.returncode, printed) == (1, b"")
 
-    def test_evaluate_says_what_counts_as_unknown_and_what_was_left_out(
+    def test_evaluate_logs_what_counts_as_unknown_and_what_was_left_out(
         self, finished: Project, tmp_path: Path, capfd: Capture
     ) -> None:
         labels = write_classes(tmp_path / "lab[/x]", {"ant": 2, "wasp": 2})
         (labels / "empty").mkdir()
         model = str(finished.out / "model.safetensors")  # tests do not write to the run
-        said = remarks(["evaluate", model, "--labels", str(labels)], capfd)
-        assert "unknown: wasp" in said
-        assert "empty (a class folder without images)" in said
+        printed = remarks(["evaluate", model, "--labels", str(labels)], capfd)
+        assert "unknown: wasp" in printed
+        assert "empty (a class folder without images)" in printed
 
 
 NAMES = [
@@ -194,17 +194,19 @@ class TestFullDisk:
         assert "File too large" in last
         assert contents(project.out).keys() == {"config.json", "metrics.jsonl", "skipped.csv"}
 
-    def test_a_run_that_cannot_begin_says_so(self, project: Project, capfd: Capture) -> None:
+    def test_a_run_that_cannot_begin_is_an_error(self, project: Project, capfd: Capture) -> None:
         with file_size_limit(200):
-            said = complaint(project.command(), capfd)
-        assert str(project.out / "config.json") in said
+            printed = complaint(project.command(), capfd)
+        assert str(project.out / "config.json") in printed
         assert contents(project.out) == {}
 
-    def test_the_pixel_cache_says_what_to_do(self, project: Project, capfd: Capture) -> None:
+    def test_the_error_of_a_pixel_cache_names_the_folder(
+        self, project: Project, capfd: Capture
+    ) -> None:
         cache = project.root / "cache"
         with file_size_limit(1900):
             command = project.command("--cache", "disk", "--cache-dir", str(cache))
-            said = complaint(command, capfd)
-        assert str(cache) in said
-        assert "File too large" in said
+            printed = complaint(command, capfd)
+        assert str(cache) in printed
+        assert "File too large" in printed
         assert not list(cache.glob("*.u8*"))

@@ -41,7 +41,7 @@ def test_all_runs_are_there_and_only_those(results: Path) -> None:
     assert len(list((results / "runs").iterdir())) == 4
 
 
-def test_the_table_has_means_over_seeds_and_says_how_it_was_made(
+def test_the_table_has_means_over_seeds_and_its_settings(
     results: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["table", str(results)]) == 0

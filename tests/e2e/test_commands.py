@@ -1,4 +1,4 @@
-"""The README's commands and their Python twins, from folders to files.
+"""The README's commands and their Python counterparts, from folders to files.
 
 One run, started as a user starts it, is shared; tests do not write to it.
 """
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 LENGTH = {"steps": 120, "batch": 16, "checkpoint_every": 15}
-"""Enough to tell some digits apart."""
+"""Enough to separate some digits."""
 
 
 def adapt(arguments: list[str]) -> None:
@@ -55,7 +55,7 @@ class TestAdapt:
         assert (run / "done").exists()
         assert not (run / "state.pt").exists()
 
-    def test_every_target_image_has_a_verdict_that_names_its_rule(
+    def test_every_target_image_has_a_prediction_that_names_its_rule(
         self, run: Path, digits: Task
     ) -> None:
         rows = read_csv(run / "predictions.csv")
@@ -116,7 +116,7 @@ class TestPredict:
             *sorted(map(str, (digits.target / "8").glob("*.png"))),
         ]
 
-    def test_the_same_images_get_the_same_verdict_as_in_the_run(
+    def test_the_same_images_get_the_same_label_as_in_the_run(
         self, run: Path, digits: Task, tmp_path: Path
     ) -> None:
         place = tmp_path / "labels.csv"
@@ -170,7 +170,7 @@ class TestPython:
         image = next(digits.target.rglob("*.png"))
         assert_alike(model.predict(image), unida.load(out, "cpu").predict(image))
 
-    def test_pictures_in_memory_and_on_disk_are_judged_alike(self, run: Path, digits: Task) -> None:
+    def test_images_in_memory_and_on_disk_get_the_same_label(self, run: Path, digits: Task) -> None:
         model = unida.load(run, "cpu")
         path = next(digits.target.rglob("*.png"))
         (on_disk,), (in_memory,) = model.predict(path), model.predict(Image.open(path))
@@ -182,7 +182,7 @@ class TestPython:
             unida.adapt(digits.source, digits.target, out, stepps=3)
 
 
-def test_help_says_how_with_an_example(capfd: Capture) -> None:
+def test_help_has_an_example(capfd: Capture) -> None:
     for command in COMMANDS:
         assert main([*command.split(), "--help"]) == 0
         shown = capfd.readouterr().out
@@ -217,7 +217,7 @@ def test_the_demo_runs_from_start_to_table(
     assert str(tmp_path / "demo") in captured.err
 
 
-def test_waiting_threads_spin_briefly_unless_told_otherwise() -> None:
+def test_waiting_threads_spin_briefly_by_default() -> None:
     code = "import os, sys, unida.__main__; print(os.environ.get('GOMP_SPINCOUNT'), *sys.modules)"
     names = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
     others = {k: v for k, v in os.environ.items() if k not in names}
@@ -228,6 +228,6 @@ def test_waiting_threads_spin_briefly_unless_told_otherwise() -> None:
     ):
         command, env = [sys.executable, "-c", code], others | given
         done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-        said, *modules = done.stdout.split()
-        assert said == spins
+        printed, *modules = done.stdout.split()
+        assert printed == spins
         assert "torch" not in modules, "it is read when torch is loaded"

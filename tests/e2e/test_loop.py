@@ -49,7 +49,7 @@ def finished(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(digits: Task, finished: Path, out: Path) -> Path:
-    """A finished run whose strangers were sorted: the eights are category 1, the nines 2.
+    """A finished run whose unknown images were sorted: the eights are category 1, the nines 2.
 
     All but one of the eights are sure.
     """
@@ -99,9 +99,9 @@ def test_a_named_category_is_a_known_class_of_the_next_run(
     save(run, {"names": {"1": "eight"}, "labels": {nine: "nine", two: "2"}})
     command = ["adapt", "--continue", str(run), "--out", str(new), "--trust", "2"]
     assert main([*command, "--steps", "80", "--batch", "16"]) == 0
-    said = capfd.readouterr().err
-    assert "64 source images; added: 15 as 'eight' (new), 1 as '2', 1 as " in said
-    assert "byte by byte" not in said  # that some files are in both domains is meant here
+    printed = capfd.readouterr().err
+    assert "64 source images; added: 15 as 'eight' (new), 1 as '2', 1 as " in printed
+    assert "byte by byte" not in printed  # that some files are in both domains is meant here
 
     source = read_csv(new / "source.csv")
     assert len(source) == 64 + 15 + 2
@@ -111,7 +111,7 @@ def test_a_named_category_is_a_known_class_of_the_next_run(
     assert (config["data"]["image_size"], config["optim"]["steps"]) == (
         16,
         80,
-    )  # as before, and as asked for
+    )  # as before, and as given
 
     model = unida.load(new, "cpu")
     assert model.classes == ("0", "1", "2", "3", "eight", "nine")

@@ -40,7 +40,7 @@ ADAPT = {
     "--out taken/thesis.tex": ["thesis.tex"],
     "--out taken/thesis.tex/below": ["below", "Not a directory"],
     f"--out {'x' * 300}": ["File name too long"],
-    # Names that are none are answered with those that are.
+    # Unknown names: the error lists the allowed ones.
     "--set betta=1": ["'betta'", "beta"],
     "--set beta": ["'beta'", "KEY=VALUE"],
     "--set beta=x": ["beta", "'x'", "float"],
@@ -61,7 +61,7 @@ ADAPT = {
     "--jitter -0.1": ["jitter", "-0.1", "0 or more"],
     "--holdout 0.6": ["holdout", "0.6", "from 0 to 0.5"],
 }
-"""Options of `unida adapt`, added to a good command line, and words of the answer."""
+"""Options of `unida adapt`, added to a good command line, and words of the message."""
 
 OTHERS = {
     "adopt": ["'adopt'", *COMMANDS],
@@ -106,7 +106,7 @@ def files_in(place: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()}
 
 
-def test_a_mistake_is_answered_in_one_sentence_and_changes_nothing(
+def test_a_mistake_is_one_sentence_and_changes_nothing(
     place: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(place)
@@ -114,21 +114,21 @@ def test_a_mistake_is_answered_in_one_sentence_and_changes_nothing(
     good = shlex.join(["adapt", "--source", "source", "--target", "target", "--out", "out", *SMALL])
     lines = {f"adapt … {more}": (f"{good} {more}", words) for more, words in ADAPT.items()}
     lines |= {line: (line, words) for line, words in OTHERS.items()}
-    answers, wrong = [], []
+    messages, wrong = [], []
     for shown, (line, words) in lines.items():
         try:
-            said = complaint(shlex.split(line), capfd).replace(str(place), "ROOT")
+            printed = complaint(shlex.split(line), capfd).replace(str(place), "ROOT")
         except AssertionError as error:
             wrong.append(f"unida {shown}: {error}")
             continue
-        if missing := [word for word in words if word not in said]:
-            wrong.append(f"unida {shown}: no {missing} in {said!r}")
-        answers.append(f"$ unida {shown}\n{said}\n".replace("x" * 300, "x…x"))
+        if missing := [word for word in words if word not in printed]:
+            wrong.append(f"unida {shown}: no {missing} in {printed!r}")
+        messages.append(f"$ unida {shown}\n{printed}\n".replace("x" * 300, "x…x"))
     assert not wrong, "\n".join(wrong)
     assert files_in(place) == before
     assert not (place / "out").exists()
 
-    text = "\n".join(answers)
+    text = "\n".join(messages)
     if os.environ.get("UNIDA_WRITE_SNAPSHOTS"):
         SNAPSHOT.write_text(text)
     assert text == SNAPSHOT.read_text()
@@ -140,10 +140,10 @@ def test_what_cannot_be_parsed_is_named_with_a_way_to_help(
     monkeypatch.chdir(place)
     for option, value in (("--steps", "many"), ("--precision", "fp8"), ("--stepps", "3")):
         assert main(["adapt", *SMALL, option, value]) == 2
-        said = capfd.readouterr().err
-        assert option.strip("-") in said or value in said
-        assert "unida adapt --help" in said
-        assert "Traceback" not in said
+        printed = capfd.readouterr().err
+        assert option.strip("-") in printed or value in printed
+        assert "unida adapt --help" in printed
+        assert "Traceback" not in printed
 
 
 def test_the_corrected_command_runs(tmp_path: Path, capfd: Capture) -> None:

@@ -1,4 +1,4 @@
-"""What tests start is heard where they fail, and does not outlive them."""
+"""What tests start is shown where they fail, and does not outlive them."""
 
 import signal
 import sys
@@ -8,18 +8,18 @@ import pytest
 
 from tests.processes import Child, started, wait_for
 
-SPEAKS = "import subprocess, sys; print('help', flush=True); "
+PRINTS = "import subprocess, sys; print('help', flush=True); "
 STAYS = "subprocess.run([sys.executable, '-c', 'import time; time.sleep(999)'])"
 
 
 def fail_beside(children: list[Child]) -> None:
-    with started([sys.executable, "-c", SPEAKS + STAYS]) as child:
+    with started([sys.executable, "-c", PRINTS + STAYS]) as child:
         children.append(child)
-        wait_for(lambda: "help" in child.said(), child)
+        wait_for(lambda: "help" in child.output(), child)
         raise KeyError
 
 
-def test_a_failing_block_shows_what_the_process_said_and_ends_it() -> None:
+def test_a_failing_block_shows_the_output_and_ends_the_process() -> None:
     children: list[Child] = []
     with pytest.raises(KeyError) as error:
         fail_beside(children)

@@ -1,6 +1,6 @@
 """The tutorial, followed by a newcomer: every `sh` block of docs/tutorial.md, in order.
 
-A run takes as many steps as the page says; here `--steps` is `STEPS`, whatever the page says.
+A run takes as many steps as the page names; here `--steps` is always `STEPS`.
 `unida review` serves until it is stopped: a visitor names a category there, and stops it.
 """
 
@@ -59,8 +59,8 @@ def type_in(line: str) -> str:
 def review(words: list[str]) -> str:
     """Starts the server, names the first category, and stops it as Ctrl-C does."""
     with started([*UNIDA, "review", *words, "--no-browser"]) as server:
-        wait_for(lambda: re.search(r"Review at .*\n", server.said()) is not None, server)
-        place = urlsplit(next(w for w in server.said().split() if w.startswith("http")))
+        wait_for(lambda: re.search(r"Review at .*\n", server.output()) is not None, server)
+        place = urlsplit(next(w for w in server.output().split() if w.startswith("http")))
         content = json.dumps({"names": {"1": "nine"}, "labels": {}})
         with closing(http.client.HTTPConnection(place.netloc, timeout=60)) as connection:
             kind = {"Content-Type": "application/json"}
@@ -68,12 +68,12 @@ def review(words: list[str]) -> str:
             assert connection.getresponse().status == 200
         server.process.send_signal(signal.SIGINT)
         assert server.ended() == 0
-        return server.said()
+        return server.output()
 
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    """The whole page, followed; tests then look round in the folder."""
+    """The whole page, followed; tests then read the folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("tutorial"))
         for name, text in re.findall(r"<!-- file: (\S+),.*?```python\n(.*?)```", PAGE, re.DOTALL):
@@ -119,7 +119,7 @@ def test_a_named_category_is_a_class_of_the_second_run(shown: Shown) -> None:
     assert set(second) == {*first, "nine"}
 
 
-def test_the_deployed_file_says_what_predict_says(shown: Shown) -> None:
+def test_the_deployed_file_predicts_as_predict_does(shown: Shown) -> None:
     printed = next(text for line, text in shown.items() if line.startswith("python use_onnx"))
     ours = [line.split("\t")[:2] for line in printed.splitlines()]
     theirs = next(reversed(shown.values())).splitlines()[1:]

@@ -127,7 +127,7 @@ class TestNeighbourhoodDensity:
         assert best > neighbourhood_density(loose)
         assert best > neighbourhood_density(none)
 
-    def test_it_is_largest_for_one_class_as_its_description_says(self) -> None:
+    def test_it_is_largest_for_one_class_as_described(self) -> None:
         assert neighbourhood_density(one_hot([1] * 30)) == pytest.approx(math.log(29))
         assert neighbourhood_density(one_hot([0, 1, 2] * 10)) < math.log(29)
 

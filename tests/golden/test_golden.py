@@ -1,7 +1,7 @@
-"""Loss curves of short runs, as they were when last looked at.
+"""Loss curves of short runs, as they were when last recorded.
 
 A change of arithmetic shows here first. If it is meant, write the curves anew with
-`UNIDA_WRITE_GOLDEN=1 pytest tests/golden` and say why in the commit.
+`UNIDA_WRITE_GOLDEN=1 pytest tests/golden` and explain why in the commit.
 """
 
 import json

@@ -66,7 +66,7 @@ def released_similarity(d2_ij: float, d2_ji: float, nu: float) -> float:
 
 
 def released_nearest(y: Rows, rate: float) -> list[float]:
-    """How far a second view counts from its first: n_i = min_{j≠i} D_ij / rate."""
+    """Distance of a second view from its first: n_i = min_{j≠i} D_ij / rate."""
     b = len(y) // 2
     return [min(distance(y[i], y[j]) for j in range(b) if j != i) / rate for i in range(b)]
 
@@ -142,13 +142,13 @@ def info_nce(z: Rows, temperature: float = 1.0, unit: bool = True) -> float:
     if unit:
         z = [unit_vector(r) for r in z]
 
-    def likeness(i: int, j: int) -> float:
+    def similarity(i: int, j: int) -> float:
         return math.exp(sum(p * q for p, q in zip(z[i], z[j], strict=True)) / temperature)
 
     total = 0.0
     for i in range(n):
-        others = sum(likeness(i, j) for j in range(n) if j != i)
-        total -= math.log(likeness(i, (i + b) % n) / others)
+        others = sum(similarity(i, j) for j in range(n) if j != i)
+        total -= math.log(similarity(i, (i + b) % n) / others)
     return total / n
 
 

@@ -199,7 +199,7 @@ def test_as_many_as_there_are_classes_means_all() -> None:
         assert loss_of(logits, labels, third, top_n).item() == pytest.approx(copy, rel=1e-10)
 
 
-def test_twenty_classes_are_kept_unless_told_otherwise() -> None:
+def test_twenty_classes_are_kept_by_default() -> None:
     logits, labels = draw(0, 3, 30)
     copy = slow.all_in_one(logits.tolist(), labels.tolist(), 20)
     assert all_in_one(logits, labels).item() == pytest.approx(copy, rel=1e-10)
@@ -275,7 +275,7 @@ def test_the_released_form_is_bounded(seed: int, size: float) -> None:
     assert math.log(1 + 1 / math.e) / 3 <= loss_of(logits, labels, "sigmoid").item() <= most
 
 
-def test_the_released_last_term_does_not_look_at_the_label() -> None:
+def test_the_released_last_term_does_not_use_the_label() -> None:
     logits = tensor([S1]).requires_grad_()
     last = [
         all_in_one(logits, torch.tensor([y]), third="sigmoid")

@@ -168,7 +168,7 @@ def test_the_released_form_has_the_gradients_of_methods() -> None:
     assert not to_y[3:].any()
 
 
-def test_the_released_form_does_not_look_at_the_backbone_features_of_view_1() -> None:
+def test_the_released_form_does_not_use_the_backbone_features_of_view_1() -> None:
     y, z = check_case()
     elsewhere = torch.cat([y[:3], 100 + y[3:].flip(0)])
     assert soft_contrastive(y, z, "released") == soft_contrastive(elsewhere, z, "released")
@@ -250,7 +250,7 @@ SCALED_OPTIONS: list[dict[str, float | bool | None]] = [
 
 @pytest.mark.parametrize("options", SCALED_OPTIONS, ids=str)
 @pytest.mark.parametrize(("b", "width_y", "width_z"), [(2, 3, 2), (3, 2, 4), (5, 4, 3)])
-def test_the_scaled_form_is_what_its_docstring_says(
+def test_the_scaled_form_follows_its_docstring(
     b: int, width_y: int, width_z: int, options: dict[str, float | bool | None]
 ) -> None:
     y, z = draw(b + width_y, b, width_y, width_z)

@@ -165,7 +165,7 @@ def test_with_two_classes_the_paper_s_margin_is_never_left() -> None:
 
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four images see two rows of the memory at a time."""
+    """Four images use two rows of the memory at a time."""
     monkeypatch.setattr(chunked, "MAX_ENTRIES", 8)
 
 

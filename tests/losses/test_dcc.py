@@ -157,8 +157,8 @@ def test_blocks_that_do_not_fit_are_refused() -> None:
 def test_the_memory_is_the_check_case_of_methods() -> None:
     centres, features, ids = tensor(torch.eye(2).tolist()), tensor(FEATURES), torch.tensor(IDS)
     moved = update_centres(centres, features, ids)
-    wanted = [[0.999359051, 0.035797879], [0.000675454, 0.999999772]]
-    torch.testing.assert_close(moved, tensor(wanted), rtol=0, atol=1e-9)
+    expected = [[0.999359051, 0.035797879], [0.000675454, 0.999999772]]
+    torch.testing.assert_close(moved, tensor(expected), rtol=0, atol=1e-9)
     unit = features / features.norm(dim=1, keepdim=True)
     b_0 = unit[:2].sum(0) / unit[:2].sum(0).norm()
     assert b_0[0].item() == pytest.approx(0.912906036, abs=1e-9)  # ω₀ = ⟨m₀, b₀⟩, m₀ = (1, 0)

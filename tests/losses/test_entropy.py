@@ -71,7 +71,7 @@ def test_is_and_is_not_may_be_swapped(seed: int) -> None:
 
 @few
 @given(seeds, st.floats(-50, 50))
-def test_a_constant_on_both_answers_does_not_matter(seed: int, constant: float) -> None:
+def test_a_constant_on_both_logits_does_not_matter(seed: int, constant: float) -> None:
     logits = draw(seed, 3, 4)
     torch.testing.assert_close(open_entropy(logits + constant), open_entropy(logits))
 
@@ -83,7 +83,7 @@ def test_the_entropy_lies_between_nothing_and_one_bit(seed: int, size: float) ->
     assert -2e-8 <= entropy <= math.log(2)
 
 
-def test_the_entropy_falls_as_the_answers_part() -> None:
+def test_the_entropy_falls_as_the_logits_part() -> None:
     apart = torch.linspace(0, 10, 20, dtype=torch.float64)
     entropies = [open_entropy(tensor([[[0.0], [x]]])).item() for x in apart.tolist()]
     assert entropies[0] == pytest.approx(math.log(2), abs=2e-8)

@@ -29,7 +29,7 @@ def test_the_decisions_are_by_entropy_above_half_its_maximum() -> None:
 
 def test_the_losses_are_the_papers() -> None:
     method = build("dance", eta=0.3, rho=0.4, m=0.2, tau=0.1)
-    train(method)  # something to remember
+    train(method)  # to fill the memory
     batch = noise(method, 5)
     memory = method.memory.rows.clone()
     assert 0 < (memory.norm(dim=1) > 0).sum() < 24

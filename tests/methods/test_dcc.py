@@ -62,17 +62,17 @@ def make(sizes: Sizes = SIX_EACH, **settings: Any) -> Any:
 
 def with_extra(method: Method, step: int = 0) -> tuple[Batch, dict[str, tuple[str, Tensor]]]:
     """A batch of noise with the extra images, and their indices."""
-    wanted = method.extra(step, torch.Generator().manual_seed(step))
+    requested = method.extra(step, torch.Generator().manual_seed(step))
     g = torch.Generator().manual_seed(step + 50)
-    extra = {k: torch.rand(len(n), 3, 16, 16, generator=g) for k, (_, n) in wanted.items()}
-    return dataclasses.replace(noise(method, step), extra=extra), wanted
+    extra = {k: torch.rand(len(n), 3, 16, 16, generator=g) for k, (_, n) in requested.items()}
+    return dataclasses.replace(noise(method, step), extra=extra), requested
 
 
 # --- decision
 
 
 def postprocess(match: list[int], features: list[list[float]]) -> Any:
-    """Verdicts with a centre on each axis, of the class given or of none."""
+    """Predictions with a centre on each axis, of the class given or of none."""
     method = build("dcc", Sizes(3, 40, 24, 6, 8), width=3)
     method.centres[: len(match)] = torch.eye(3)[: len(match)]
     method.match[: len(match)] = torch.tensor(match)
@@ -121,8 +121,8 @@ def test_clusters_of_shared_classes_are_matched_and_others_not() -> None:
     method = refreshed(make(), extract)
     assert method.k == 4
     pseudo = method.match[method.cluster]
-    wanted = torch.where(extract.groups["target"] < 3, extract.groups["target"], -1)
-    assert pseudo.tolist() == wanted.tolist()
+    expected = torch.where(extract.groups["target"] < 3, extract.groups["target"], -1)
+    assert pseudo.tolist() == expected.tolist()
     assert method.labels.equal(extract.source_labels)
     torch.testing.assert_close(method.centres[:4].norm(dim=1), torch.ones(4))
     assert (method.centres[4:] == 0).all()
@@ -158,7 +158,7 @@ def test_the_first_search_starts_at_the_classes_and_later_ones_at_the_interval(
     assert tried == [[4, 7, 10], [3, 6, 9, 12]]
 
 
-def test_the_search_looks_at_a_part_of_a_large_target(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_search_uses_a_part_of_a_large_target(monkeypatch: pytest.MonkeyPatch) -> None:
     recorded: list[int] = []
 
     def search(source: Tensor, labels: Tensor, target: Tensor, n_classes: int, ks: range) -> Tensor:
@@ -182,8 +182,8 @@ def test_nothing_is_clustered_during_the_warm_up() -> None:
 
 def test_before_the_first_clusters_there_is_cross_entropy_alone() -> None:
     method = make()
-    batch, wanted = with_extra(method)
-    assert wanted == {}
+    batch, requested = with_extra(method)
+    assert requested == {}
     terms = method.losses(batch)
     assert terms["ce"] > 0
     assert all(terms[name] == 0 for name in ("class_ce", "cdd", "memory"))
@@ -195,8 +195,8 @@ def test_where_no_matched_cluster_is_large_enough_the_memory_works_alone() -> No
     method = refreshed(make(q=6), ClusteredDomains())  # clusters of six: not more than q
     assert method.k == 4
     assert (method.match == -1).all()
-    batch, wanted = with_extra(method)
-    assert wanted.keys() == {"clusters"}
+    batch, requested = with_extra(method)
+    assert requested.keys() == {"clusters"}
     terms = method.losses(batch)
     assert terms["memory"] > 0
     assert terms["class_ce"] == terms["cdd"] == 0
@@ -234,8 +234,8 @@ def test_slots_hold_images_of_their_class_or_cluster() -> None:
     groups = extract.groups
     recorded = set()
     for step in range(20):
-        wanted = method.extra(step, torch.Generator().manual_seed(step))
-        assert {name: domain for name, (domain, _) in wanted.items()} == {
+        requested = method.extra(step, torch.Generator().manual_seed(step))
+        assert {name: domain for name, (domain, _) in requested.items()} == {
             "clusters": "target",
             "source": "source",
             "target": "target",
@@ -245,8 +245,8 @@ def test_slots_hold_images_of_their_class_or_cluster() -> None:
         assert len(set(clusters)) == len(clusters) == 3
         per_image = torch.tensor(classes).repeat_interleave(2)
         for name in ("source", "target"):
-            assert groups[name][wanted[name][1]].equal(per_image)
-        of_cluster = method.cluster[wanted["clusters"][1]]
+            assert groups[name][requested[name][1]].equal(per_image)
+        of_cluster = method.cluster[requested["clusters"][1]]
         assert of_cluster.equal(torch.tensor(clusters).repeat_interleave(2))
         recorded.add((*classes, *clusters))
     assert len(recorded) > 5
@@ -293,8 +293,8 @@ def test_one_matched_class_has_no_second_term() -> None:
     method = refreshed(make(), ClusteredDomains(target=(0, 4, 5, 6)))
     assert (method.match >= 0).sum() <= 4
     method.match[method.match != 0] = -1
-    batch, wanted = with_extra(method)
-    assert len(wanted["source"][1]) == 2
+    batch, requested = with_extra(method)
+    assert len(requested["source"][1]) == 2
     with torch.no_grad():
         pair = (method.neck(method.backbone(batch.extra[d])) for d in ("source", "target"))
         cdd = method.losses(batch)["cdd"]
@@ -303,8 +303,8 @@ def test_one_matched_class_has_no_second_term() -> None:
 
 def test_the_release_repeats_classes_and_divides_by_those_matched() -> None:
     method = refreshed(make(blocks="cycled", k_c=5), ClusteredDomains())
-    batch, wanted = with_extra(method)
-    assert len(wanted["source"][1]) == len(wanted["clusters"][1]) == 10
+    batch, requested = with_extra(method)
+    assert len(requested["source"][1]) == len(requested["clusters"][1]) == 10
     classes, _ = method._slots
     assert sorted(classes[:3]) == [0, 1, 2]
     assert classes[3:] == classes[:2]

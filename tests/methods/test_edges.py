@@ -57,7 +57,7 @@ class World:
             for domain in ("source", "target")
         )
         labels = self.source_labels[source]
-        wanted = method.extra(step, generator(0, "extra", step))
+        requested = method.extra(step, generator(0, "extra", step))
         return Batch(
             step=step,
             source_views=(self.images["source"][source],) * len(method.source_views),
@@ -65,7 +65,7 @@ class World:
             source_index=source,
             target_views=(self.images["target"][target],) * len(method.target_views),
             target_index=target,
-            extra={name: self.images[domain][index] for name, (domain, index) in wanted.items()},
+            extra={name: self.images[domain][index] for name, (domain, index) in requested.items()},
         )
 
 

@@ -27,7 +27,7 @@ TARGET = F.normalize(tensor([[1.0, 0.1], [0.1, 1], [-1, 0.2]]))
 
 
 def six_points(step: int = 0, **settings: Any) -> tuple[Any, Batch]:
-    """A method on the six points of METHODS.md: what it sees is z itself."""
+    """A method on the six points of METHODS.md: its input is z itself."""
     method = build("gate", Sizes(3, 3, 3, 3, 8), width=2, **settings).double()
     method.backbone, method.neck = nn.Identity(), nn.Identity()
     numbers = torch.arange(3)

@@ -1,4 +1,4 @@
-"""GLC: METHODS.md §9, two stages that never meet, its banks, its settings."""
+"""GLC: METHODS.md §9, two separate stages, its banks, its settings."""
 
 import dataclasses
 from collections.abc import Callable
@@ -22,7 +22,7 @@ BEGIN = 8
 
 
 class Untouchable:
-    """Stands for the source where it must not be looked at."""
+    """Stands for the source where it must not be used."""
 
     def __getattribute__(self, name: str) -> Any:
         raise AssertionError(f"the source was touched: {name}")
@@ -32,7 +32,7 @@ class Untouchable:
 
 
 def extract(domain: str, through: Callable[[Tensor], Tensor] = lambda rows: rows) -> Tensor:
-    assert domain == "target", "the source was looked at"
+    assert domain == "target", "the source was used"
     return through(torch.randn(24, 128, generator=torch.Generator().manual_seed(7)))
 
 
@@ -116,13 +116,13 @@ def test_the_first_stage_is_smoothed_cross_entropy_on_the_source() -> None:
     batch = noise(method, 3)
     terms = method.losses(batch)
     log_p = method.classifier(method.neck(method.backbone(batch.source_views[0]))).log_softmax(1)
-    wanted = 0.9 * F.one_hot(batch.source_labels, 4) + 0.1 / 4
-    torch.testing.assert_close(terms["ce"], -(wanted * log_p).sum(1).mean())
+    smoothed = 0.9 * F.one_hot(batch.source_labels, 4) + 0.1 / 4
+    torch.testing.assert_close(terms["ce"], -(smoothed * log_p).sum(1).mean())
     assert list(terms) == ["ce", "psd", "knn"]
     assert terms["psd"] == terms["knn"] == 0
 
 
-def test_the_first_stage_does_not_look_at_the_target() -> None:
+def test_the_first_stage_does_not_use_the_target() -> None:
     method = made()
     nothing: Any = Untouchable()
     batch = dataclasses.replace(noise(method, 3), target_views=nothing, target_index=nothing)
@@ -197,7 +197,7 @@ def test_the_losses_are_the_papers() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_neighbours_are_looked_up_before_the_banks_move() -> None:
+def test_neighbours_are_found_before_the_banks_move() -> None:
     method = refreshed(made())
     batch = noise(method, BEGIN)
     bank, probs = method.bank.rows.clone(), method.bank_probs.clone()

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.methods.toys import build, noise, train, verdicts
+from tests.methods.toys import build, noise, predicted_labels, train
 from unida.config import from_mapping
 from unida.errors import UserError
 from unida.losses import one_vs_all, open_entropy
@@ -26,11 +26,11 @@ def test_the_decisions_of_the_check_case() -> None:
     outputs = method.eval().predict(IMAGES)
     p_not = outputs.unknown_score.sigmoid()
     torch.testing.assert_close(p_not, torch.tensor([0.310026, 0.731059]), atol=1e-6, rtol=0)
-    assert verdicts(outputs) == [0, "unknown"]
+    assert predicted_labels(outputs) == [0, "unknown"]
     torch.testing.assert_close(outputs.probs, torch.tensor(CLOSED).softmax(1))
 
 
-def test_the_pair_of_the_closed_winner_decides_whatever_the_others_say() -> None:
+def test_the_pair_of_the_closed_winner_decides_whatever_the_other_pairs() -> None:
     g = torch.Generator().manual_seed(0)
     closed, pairs = torch.randn(200, 5, generator=g), torch.randn(200, 2, 5, generator=g)
     p_not = pairs.softmax(1)[:, 0]

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.methods.toys import SIZES, build, noise, train, verdicts
+from tests.methods.toys import SIZES, build, noise, predicted_labels, train
 from tests.tasks import Task, assert_alike
 from unida.config import from_mapping
 from unida.data.augmentations import WEAK_VIEW
@@ -41,10 +41,10 @@ def images(n: int) -> torch.Tensor:
     return torch.rand(n, 3, 16, 16)
 
 
-def verdicts_on(logits: torch.Tensor) -> list[int | str]:
+def labels_on(logits: torch.Tensor) -> list[int | str]:
     method = build("san", Sizes(logits.shape[2], 40, 24, 6, 8))
     method.classifier.forward = lambda z: (logits[:, 1], logits)
-    return verdicts(method.eval().predict(images(len(logits))))
+    return predicted_labels(method.eval().predict(images(len(logits))))
 
 
 def test_the_largest_of_all_outputs_decides() -> None:
@@ -52,21 +52,21 @@ def test_the_largest_of_all_outputs_decides() -> None:
     logits = 3 * torch.randn(300, 2, 5, generator=g)
     largest = logits.flatten(1).softmax(1).argmax(1).tolist()  # "is not" first, then "is"
     expected = ["unknown" if i < 5 else i - 5 for i in largest]
-    assert verdicts_on(logits) == expected
+    assert labels_on(logits) == expected
     assert {*expected} == {"unknown", 0, 1, 2, 3, 4}
 
 
 def test_the_decisions_of_methods_13_5() -> None:
     check = [[[0.2, -0.3, 0.5], [1.0, 0.0, -0.5]], [[0.1, 0.4, -0.2], [0.3, -0.6, 0.8]]]
     ill_posed = [[2.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
-    assert verdicts_on(torch.tensor([*check, ill_posed])) == [0, 2, "unknown"]
+    assert labels_on(torch.tensor([*check, ill_posed])) == [0, 2, "unknown"]
 
 
 @pytest.mark.parametrize("value", [0.0, -3.5, 1e30])
 def test_ties_are_unknown(value: float) -> None:
     tie = torch.full((2, 2, 3), value)
     tie[1, :, 1] = value + abs(value) + 1  # "is 1" and "is not 1" lead together
-    assert verdicts_on(tie) == ["unknown", "unknown"]
+    assert labels_on(tie) == ["unknown", "unknown"]
 
 
 def test_all_outputs_compete_also_where_training_keeps_few() -> None:
@@ -74,7 +74,7 @@ def test_all_outputs_compete_also_where_training_keeps_few() -> None:
     logits = torch.zeros(1, 2, 30)
     logits[0, 1, 0] = 1
     logits[0, 0, 29] = 2
-    assert verdicts_on(logits) == ["unknown"]
+    assert labels_on(logits) == ["unknown"]
 
 
 def test_without_aio_the_closed_head_picks_and_its_pair_decides() -> None:
@@ -83,7 +83,7 @@ def test_without_aio_the_closed_head_picks_and_its_pair_decides() -> None:
     pairs = torch.tensor([[[0.2, -0.3, 0.5], [1, 0, -0.5]], [[0.1, 0.4, -0.2], [0.3, -0.6, 0.8]]])
     method.classifier.forward = lambda z: (closed, pairs)
     outputs = method.eval().predict(images(2))
-    assert verdicts(outputs) == [0, "unknown"]
+    assert predicted_labels(outputs) == [0, "unknown"]
     expected = torch.tensor([0.310026, 0.731059])
     torch.testing.assert_close(outputs.unknown_score.sigmoid(), expected, atol=1e-6, rtol=0)
 
@@ -168,7 +168,7 @@ def test_without_aio_the_losses_are_ovanet_s_on_z() -> None:
         _, target_pairs = method.classifier(z[1])
     labels = batch.source_labels
     torch.testing.assert_close(found["ce"], F.cross_entropy(closed, labels))
-    torch.testing.assert_close(found["open"], one_vs_all(pairs, labels))  # β has no say
+    torch.testing.assert_close(found["open"], one_vs_all(pairs, labels))  # β has no effect
     torch.testing.assert_close(found["entropy"], 0.4 * open_entropy(target_pairs))
 
 
@@ -205,7 +205,7 @@ def test_the_released_losses_add_up_to_the_total_of_methods_13_5() -> None:
 
 
 @rows
-def test_a_stored_model_of_the_row_says_the_same(
+def test_a_stored_model_of_the_row_predicts_the_same(
     digits: Task, out: Path, settings: dict[str, Any]
 ) -> None:
     config = digits.config(out, steps=3, settings=settings)
@@ -239,7 +239,7 @@ def test_the_projection_learns_slower_and_every_parameter_is_in_one_group() -> N
     ],
 )
 @pytest.mark.parametrize("row", ["the default", "without AIO", "as printed"])
-def test_z_and_the_hidden_layer_are_as_wide_as_asked(
+def test_z_and_the_hidden_layer_have_the_configured_width(
     row: str, settings: dict[str, Any], shapes: list[tuple[int, int]]
 ) -> None:
     method = build("san", **settings, **ABLATION[row])
@@ -249,7 +249,7 @@ def test_z_and_the_hidden_layer_are_as_wide_as_asked(
     assert method.eval().predict(images(3)).features.shape == (3, shapes[1][0])
 
 
-def test_z_is_no_wider_than_512_unless_asked_for() -> None:
+def test_z_is_no_wider_than_512_by_default() -> None:
     wide = build_backbone("resnet50", "none")
     assert wide.out_features == 2048
     for given, width in (({}, 512), ({"width": 700}, 700), ({"width": 0}, 2048)):

@@ -201,7 +201,7 @@ def test_a_bad_setting_names_field_value_and_what_is_allowed(method: str) -> Non
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_an_unknown_option_is_answered_with_those_there_are(method: str) -> None:
+def test_an_unknown_option_is_an_error_that_lists_the_options(method: str) -> None:
     fields = ", ".join(f.name for f in dataclasses.fields(METHODS[method].Config)) or "none"
     with pytest.raises(UserError) as error:
         build(method, qqq=1)

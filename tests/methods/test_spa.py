@@ -59,7 +59,7 @@ def refreshed(method: Any, step: int = 0) -> Any:
     return method.train()
 
 
-def test_the_base_sees_the_backbone_s_features_and_the_histogram_s() -> None:
+def test_the_base_gets_the_backbone_s_features_and_the_histogram_s() -> None:
     method = make().eval()
     plain = build("source_only").backbone.eval()
     plain.load_state_dict(method.backbone.state_dict())
@@ -109,10 +109,10 @@ def test_the_losses_are_the_base_s_and_four_more(base: str) -> None:
     at_once = "warmup=0,q=2" if base == "dcc" else ""
     method = refreshed(make(base, base_set=at_once, lam_p=0.7, lam_e=0.3, lam_m=0.2))
     batch = noise(method, 0)
-    wanted = method.extra(0, torch.Generator().manual_seed(0))
-    assert len(wanted) == (3 if base == "dcc" else 0)
+    requested = method.extra(0, torch.Generator().manual_seed(0))
+    assert len(requested) == (3 if base == "dcc" else 0)
     batch = dataclasses.replace(
-        batch, extra={k: torch.rand(len(n), 3, 16, 16) for k, (_, n) in wanted.items()}
+        batch, extra={k: torch.rand(len(n), 3, 16, 16) for k, (_, n) in requested.items()}
     )
     before = {name: value.clone() for name, value in method.state_dict().items()}
     torch.manual_seed(5)
@@ -163,7 +163,7 @@ def test_words_start_at_clusters_of_both_domains_and_only_once() -> None:
     assert method.backbone.features == method.features
 
 
-def test_the_words_look_at_ten_images_a_word_and_domain_at_most() -> None:
+def test_the_words_use_ten_images_a_word_and_domain_at_most() -> None:
     for words, sizes in [(12, [40, 24]), (3, [30, 24]), (2, [20, 20])]:
         method = make(words=words).eval()
         extract = Extractor(method)
@@ -193,7 +193,7 @@ def test_mosaics_leave_the_running_averages_of_batch_norm_alone() -> None:
     assert any(not b.equal(before[n]) for n, b in method.backbone.named_buffers())
 
 
-def test_nothing_of_a_step_is_kept_and_looking_keeps_nothing() -> None:
+def test_nothing_of_a_step_or_a_prediction_is_kept() -> None:
     method = refreshed(make())
     method.losses(noise(method, 0))
     assert method._logits == []

@@ -197,7 +197,7 @@ def test_early_steps_do_not_outweigh_later_ones() -> None:
 # --- memories
 
 
-def test_memories_hold_what_was_seen_and_nothing_else() -> None:
+def test_memories_hold_the_rows_of_past_batches_only() -> None:
     method = build("tnt")
     batch = noise(method, 0)
     method.losses(batch)

@@ -22,18 +22,18 @@ def tensor(values: object) -> Tensor:
 
 
 class OutputsInTurn(nn.Module):
-    """Stands where a discriminator was; answers first for the source, then for the target."""
+    """Replaces a discriminator; returns the output for the source, then for the target."""
 
     def __init__(self, *probabilities: list[float]) -> None:
         super().__init__()
-        self.answers = [tensor(p).logit() for p in probabilities]
+        self.logits = [tensor(p).logit() for p in probabilities]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.answers.pop(0)
+        return self.logits.pop(0)
 
 
 def check_case(**settings: Any) -> dict[str, Tensor]:
-    """The losses of METHODS.md §3.8: parts of the network are replaced by what they say there."""
+    """The losses of METHODS.md §3.8: parts of the network are replaced by their outputs there."""
     method = build("uan", Sizes(3, 40, 24, 3, 8), **settings)
     method.backbone, method.bottleneck, method.classifier = (nn.Identity() for _ in range(3))
     method.auxiliary = OutputsInTurn([0.9, 0.5, 0.2], [0.9, 0.5, 0.2])
@@ -132,7 +132,7 @@ def test_a_discriminator_gives_one_logit_an_image() -> None:
     assert [type(layer) for layer in normed][:3] == [nn.Linear, nn.BatchNorm1d, nn.ReLU]
 
 
-def test_a_discriminator_learns_to_tell_domains_apart() -> None:
+def test_a_discriminator_learns_to_separate_domains() -> None:
     torch.manual_seed(0)
     net = Discriminator(2, 16)
     source, target = torch.randn(64, 2) + 2, torch.randn(64, 2) - 2

@@ -72,9 +72,9 @@ def test_private_class_discovery_is_the_paper_s_with_its_gradient() -> None:
     fill = method.queue[torch.randint(len(method.queue), (5,))]
     slow = slow_pcd(method, v, batch.target_index.tolist(), fill)
     torch.testing.assert_close(fast, slow)
-    wanted = (v, method.target_prototypes.weight)
+    inputs = (v, method.target_prototypes.weight)
     for a, b in zip(
-        torch.autograd.grad(fast, wanted), torch.autograd.grad(slow, wanted), strict=True
+        torch.autograd.grad(fast, inputs), torch.autograd.grad(slow, inputs), strict=True
     ):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
@@ -365,7 +365,7 @@ def test_one_image_is_refused_before_it_is_scored(
         model.score([image, bad], skipped=[])
 
 
-def test_held_out_images_say_nothing_about_scores_among_others(digits: Task, out: Path) -> None:
+def test_held_out_images_calibrate_no_scores_of_a_set(digits: Task, out: Path) -> None:
     config = digits.config(out, method="uniot", steps=2, holdout=0.2, reject="source")
     model = run_adaptation(config)
     assert model.known == ()

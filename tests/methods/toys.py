@@ -81,6 +81,3 @@ class FixedOutput(nn.Module):
 
     def forward(self, x: Tensor) -> Any:
         return self.output
-
-
-Says, verdicts = FixedOutput, predicted_labels  # former names; test_san and test_ovanet

@@ -13,7 +13,7 @@ from unida.models.backbones.small_cnn import SmallCNN
 from unida.models.heads import AllInOne, Projection, UnitLinear
 
 
-def test_all_in_one_answers_is_not_then_is_for_every_class() -> None:
+def test_all_in_one_outputs_is_not_then_is_for_every_class() -> None:
     head = AllInOne(2, 3)
     with torch.no_grad():
         head.linear.weight.copy_(torch.tensor([[1.0, 0], [2, 0], [3, 0], [0, 1], [0, 2], [0, 3]]))
@@ -37,7 +37,7 @@ def test_the_hashed_head_gives_the_numbers_of_methods_13_5() -> None:
     torch.testing.assert_close(out, expected, atol=5e-5, rtol=0)
 
 
-def test_unit_linear_does_not_see_the_length_of_its_rows() -> None:
+def test_unit_linear_ignores_the_length_of_its_rows() -> None:
     layer = UnitLinear(4, 3, temperature=0.5)
     x = torch.randn(5, 4)
     before = layer(x).detach()
@@ -68,7 +68,7 @@ def test_unit_linear_has_the_gradient_of_scaled_weights() -> None:
     torch.testing.assert_close(layer.weight.grad, rows.grad)
 
 
-def test_a_row_of_zeros_says_zero_and_has_a_finite_gradient() -> None:
+def test_a_row_of_zeros_gives_zero_and_a_finite_gradient() -> None:
     layer = UnitLinear(4, 3)
     with torch.no_grad():
         layer.weight[1] = 0
@@ -125,7 +125,7 @@ class Probe(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16])
-def test_a_backbone_computes_in_its_dtype_and_answers_in_float32(
+def test_a_backbone_computes_in_its_dtype_and_outputs_float32(
     dtype: torch.dtype | None,
 ) -> None:
     net = Probe()

@@ -67,7 +67,7 @@ def test_features_are_the_pooled_output_on_normalised_images(tmp_path: Path) -> 
     features = backbone(x)
     torch.testing.assert_close(features, model(pixel_values=normalised(x)).pooler_output)
     assert features.shape == (3, backbone.out_features) == (3, 16)
-    assert features.std(0).max() > 0.01  # the images are told apart
+    assert features.std(0).max() > 0.01  # the features differ by image
     assert backbone.pretrained
 
 
@@ -120,7 +120,7 @@ def test_a_model_stored_in_half_precision_computes_in_float32(tmp_path: Path) ->
 
 @torch.no_grad()
 def test_a_pooler_the_file_lacks_is_passed_by(tmp_path: Path) -> None:
-    """A ViT classifier has none; transformers fills in random weights, which say nothing."""
+    """A ViT classifier has none; transformers fills in random weights, which are of no use."""
     vit = tiny_vit()
     classifier = transformers.ViTForImageClassification(vit.config).eval()
     classifier.vit.load_state_dict(vit.state_dict(), strict=False)
@@ -184,7 +184,7 @@ def test_a_weights_file_beside_an_hf_model_is_refused(tmp_path: Path) -> None:
         build_backbone(f"hf:{tmp_path}", "some.pt")
 
 
-def test_without_the_extra_the_sentence_says_what_to_install(
+def test_without_the_extra_the_error_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)

@@ -109,7 +109,7 @@ def test_what_timm_refuses_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> N
         build_backbone("timm:nonsense", None)
 
 
-def test_without_the_extra_the_sentence_says_what_to_install(
+def test_without_the_extra_the_error_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)

@@ -123,7 +123,7 @@ def test_a_file_with_code_in_it_is_refused_and_not_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"w\.pt holds more than plain tensors") as caught:
         read_weights(tmp_path / "w.pt")
     assert not trace.exists()
-    assert "weights_only" not in str(caught.value)  # torch's own words tell how to run it
+    assert "weights_only" not in str(caught.value)  # torch's own message explains how to run it
 
 
 @pytest.mark.filterwarnings("ignore:Detected pickle protocol")
@@ -162,7 +162,7 @@ def test_a_torch_file_without_named_tensors_is_one_sentence(
         read_weights(tmp_path / "w.pt")
 
 
-def test_what_is_not_a_file_is_said_so(tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_an_error(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere.pt"):
         with pytest.raises(UserError, match="is not a file"):
             read_weights(path)

@@ -50,7 +50,7 @@ def test_what_is_made_again_is_not_kept() -> None:
     assert torch.equal(*slopes)
 
 
-def test_the_measure_of_sizes_sees_what_is_made_and_not_what_is_viewed() -> None:
+def test_the_measure_of_sizes_counts_new_tensors_and_not_views() -> None:
     x = torch.rand(10, 10)
     with Largest() as recorded:
         x[:5].T.sum(0)

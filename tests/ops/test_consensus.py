@@ -94,11 +94,11 @@ def test_consensus_is_the_slow_copy() -> None:
             labels = torch.randint(n_classes, (40,), generator=g)
             ids = torch.randint(k, (30,), generator=g)
             pairs, scores = consensus(rows[0], rows[1], rows[2], labels, rows[3], ids)
-            wanted = slow_consensus(
+            expected = slow_consensus(
                 *(r.tolist() for r in rows[:3]), labels.tolist(), rows[3].tolist(), ids.tolist()
             )
-            assert [tuple(pair) for pair in pairs.tolist()] == list(wanted)
-            assert scores.tolist() == pytest.approx(list(wanted.values()), abs=1e-6)
+            assert [tuple(pair) for pair in pairs.tolist()] == list(expected)
+            assert scores.tolist() == pytest.approx(list(expected.values()), abs=1e-6)
 
 
 def test_a_class_and_a_cluster_come_in_one_pair_only() -> None:
@@ -173,7 +173,7 @@ def test_consensus_in_chunks_is_the_plain_one(monkeypatch: pytest.MonkeyPatch) -
     assert len(plain[0])
 
 
-def test_the_search_looks_at_evenly_spaced_rows_of_a_large_source(
+def test_the_search_uses_evenly_spaced_rows_of_a_large_source(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recorded: list[Tensor] = []

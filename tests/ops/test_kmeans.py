@@ -45,8 +45,8 @@ def test_from_the_same_centres_it_goes_where_scikit_learn_goes() -> None:
         fit = KMeans(k, init=rows[:k].numpy(), n_init=1).fit(rows.numpy())
         centres, ids = kmeans(rows, rows[:k])
         assert ids.tolist() == fit.labels_.tolist()
-        wanted = F.normalize(torch.as_tensor(fit.cluster_centers_))
-        torch.testing.assert_close(centres, wanted, rtol=0, atol=1e-2)
+        expected = F.normalize(torch.as_tensor(fit.cluster_centers_))
+        torch.testing.assert_close(centres, expected, rtol=0, atol=1e-2)
 
 
 def test_its_own_starts_are_as_good_as_those_of_scikit_learn() -> None:

@@ -74,7 +74,7 @@ def test_neighbours_within_are_the_lists_both_ways() -> None:
         assert not found.diagonal().any()
 
 
-def test_a_batch_asks_for_its_own_rows_only() -> None:
+def test_a_batch_uses_its_own_rows_only() -> None:
     here, there = unit(0, 12), unit(1, 9)
     rows = torch.tensor([7, 2, 7])
     everything = mutual(here, there, 3, index=torch.arange(12), own=here)

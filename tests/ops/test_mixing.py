@@ -42,11 +42,11 @@ def test_each_cell_is_the_requested_piece() -> None:
             row, column = divmod(cell, 3)
             y, x = divmod(int(places[m, cell]), 3)
             found = mosaics[m, :, 2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
-            wanted = images[owners[m, cell], :, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2]
-            assert found.equal(wanted)
+            expected = images[owners[m, cell], :, 2 * y : 2 * y + 2, 2 * x : 2 * x + 2]
+            assert found.equal(expected)
 
 
-def test_a_mosaic_shows_as_many_images_as_it_says() -> None:
+def test_a_mosaic_has_the_reported_number_of_images() -> None:
     for n, most in [(48, 4), (6, 9), (3, 4), (2, 2), (1, 4)]:
         torch.manual_seed(0)
         for _ in range(20):

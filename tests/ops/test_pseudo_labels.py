@@ -60,7 +60,7 @@ def test_the_scale_of_the_check_case() -> None:
     for mean_p, scale in ((0.9, 0.975), (0.4, 0.85)):
         for angle, accepted in ((scale + 1e-3, False), (scale - 1e-3, True)):
             # Two images make up class 0 and each is e_1; the two others are one cluster each,
-            # and image 0 is as near to the nearest of them as the angle says.
+            # and image 0 is as near to the nearest of them as the angle gives.
             near = tensor([angle, math.sqrt(1 - angle**2)])
             far = tensor([-1.0, 0.0])
             features = torch.stack([tensor([1.0, 0.0]), tensor([1.0, 0.0]), near, far])
@@ -177,7 +177,7 @@ def test_a_part_is_drawn_from_the_others_alone() -> None:
     assert not set(rest.tolist()) & set(positive.tolist())
 
 
-def test_however_many_clusters_the_images_looked_at_are_bounded(
+def test_the_images_used_are_bounded_for_any_number_of_clusters(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     recorded: list[int] = []

@@ -102,7 +102,7 @@ def test_without_a_round_trip_anchors_are_mutual_nearest_neighbours() -> None:
 def test_there_may_be_no_anchor() -> None:
     forth = tensor([[0.6, 0.4], [0.6, 0.4]])
     back = tensor([[0.4, 0.6], [0.6, 0.4]])
-    # Both go to the first; it answers with the second, whose walk ends there: one pair.
+    # Both go to the first; it goes to the second, whose walk ends there: one pair.
     assert [x.tolist() for x in anchor_pairs(forth, back, 0)] == [[1], [0]]
     in_a_ring = tensor([[0.9, 0.1, 0], [0, 0.9, 0.1], [0.1, 0, 0.9]])
     i, j = anchor_pairs(in_a_ring, in_a_ring.roll(1, 1), 0)

@@ -214,7 +214,7 @@ def test_extreme_similarities_are_handled() -> None:
         assert (q >= 0).all()
 
 
-def test_a_class_that_wants_no_mass_gets_none() -> None:
+def test_a_class_without_mass_gets_none() -> None:
     q = normalised_plan(draw(0, 6, 3), tensor([0.5, 0.5, 0.0]))
     assert q[:, 2].sum() == 0
     assert q.sum().item() == pytest.approx(1)
@@ -235,7 +235,7 @@ def test_a_row_with_just_its_share_is_not_confident() -> None:
 # --- filling
 
 
-def test_where_few_look_known_confident_rows_are_copied() -> None:
+def test_with_few_known_rows_confident_ones_are_copied() -> None:
     prototypes = torch.eye(3).double()
     features = F.normalize(tensor([[1.0, 0, 0], [0.6, 0.5, 0.6], [0.5, 0.6, 0.6], [-1, -1, -1]]))
     fill = adaptive_filling(features, prototypes, uniform(3), 0.7, tensor([0.0, 0.5, 0.9, 0.99]))

@@ -231,7 +231,7 @@ def test_equal_weights_become_ones() -> None:
         assert normalise_weights(torch.full((n,), -0.3)).tolist() == pytest.approx([1] * n)
 
 
-def test_scaling_does_not_see_the_unit_nor_the_order() -> None:
+def test_scaling_depends_neither_on_the_unit_nor_on_the_order() -> None:
     w = tensor([0.3, -0.2, 0.9, 0.1])
     torch.testing.assert_close(normalise_weights(5 * w - 2), normalise_weights(w))
     torch.testing.assert_close(normalise_weights(w.flip(0)), normalise_weights(w).flip(0))

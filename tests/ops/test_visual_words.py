@@ -24,8 +24,8 @@ def draw(seed: int, *shape: int) -> Tensor:
     return torch.randn(shape, generator=g, dtype=torch.float64)
 
 
-def close(found: Tensor, wanted: list[float]) -> None:
-    torch.testing.assert_close(found, tensor(wanted), rtol=0, atol=1e-9)
+def close(found: Tensor, expected: list[float]) -> None:
+    torch.testing.assert_close(found, tensor(expected), rtol=0, atol=1e-9)
 
 
 def test_logits_are_location_by_location() -> None:
@@ -37,7 +37,7 @@ def test_logits_are_location_by_location() -> None:
         torch.testing.assert_close(logits[b, 5 * y + x, k], expected)
 
 
-def test_a_histogram_is_one_in_all_and_knows_no_order_of_places() -> None:
+def test_a_histogram_sums_to_one_and_ignores_the_order_of_places() -> None:
     logits = draw(0, 3, 7, 5)
     histogram = word_histogram(logits)
     torch.testing.assert_close(histogram.sum(1), torch.ones(3, dtype=torch.float64))

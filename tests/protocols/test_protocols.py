@@ -103,7 +103,7 @@ def touch(path: Path) -> None:
 
 
 def touch_tree(root: Path, protocol: Protocol, counts: dict[str, dict[str, int]]) -> Path:
-    """Empty files where images would be: names and counts are all a check looks at."""
+    """Empty files where images would be: names and counts are all a check uses."""
     for domain in protocol.domains:
         for name, n in counts[domain].items():
             for i in range(n):

@@ -27,7 +27,7 @@ def opened(browser: "Browser", place: Path, **options: Any) -> "Iterator[Page]":
     context.set_default_timeout(120_000)  # the machine may be busy
     page = context.new_page()
     trouble: list[str] = []
-    page.on("console", lambda said: trouble.append(f"{said.type}: {said.text}"))
+    page.on("console", lambda logged: trouble.append(f"{logged.type}: {logged.text}"))
     page.on("pageerror", lambda error: trouble.append(str(error)))
     page.on("dialog", lambda dialog: (trouble.append(dialog.message), dialog.dismiss()))
     own = (place.as_uri(), "blob:", "data:")
@@ -234,7 +234,7 @@ def test_a_label_is_corrected_and_exported(page: "Page", made_up: RunFolder) -> 
 
 
 def test_hostile_names_are_shown_as_text(page: "Page") -> None:
-    """No markup comes of them anywhere; `opened` sees to it that nothing ran or was loaded."""
+    """No markup comes of them anywhere; `opened` checks that nothing ran or was loaded."""
     show_gallery(page)
     page.evaluate("window.scrollTo(0, document.body.scrollHeight)")
     page.select_option("#colour", "category")
@@ -307,7 +307,7 @@ def test_many_images_are_drawn_once_a_frame(
     run = make_run(tmp_path, per_class=40, unknown=200, classes=classes, pictures=False)
     with opened(browser, write_report(run)) as page:
         page.wait_for_function("unidaReport.draws() > 0")
-        seen = page.evaluate(
+        shown = page.evaluate(
             """async () => {
                 const canvas = document.getElementById("canvas"), counts = [];
                 const box = canvas.getBoundingClientRect();
@@ -327,7 +327,7 @@ def test_many_images_are_drawn_once_a_frame(
                 return counts;
             }"""
         )
-        assert seen == [1] * 5
+        assert shown == [1] * 5
         page.check("#show-pictures")
         show_gallery(page)
         assert page.locator("#legend button").count() == 46

@@ -1,4 +1,4 @@
-"""A look at a domain: which images are embedded, in which order, and what is kept of them."""
+"""Features of a domain: which images are embedded, in which order, and what is kept of them."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,14 +21,14 @@ CPU = torch.device("cpu")
 
 
 class Counting(ArrayStore):
-    """Notes which images were asked for."""
+    """Records which images are requested."""
 
     def __init__(self, array: Tensor) -> None:
         super().__init__(array)
-        self.asked: list[int] = []
+        self.requested: list[int] = []
 
     def get(self, index: Tensor) -> Tensor:
-        self.asked += index.tolist()
+        self.requested += index.tolist()
         return super().get(index)
 
 
@@ -39,7 +39,7 @@ def store() -> Counting:
 
 
 @pytest.fixture
-def look(store: Counting) -> Any:
+def extract(store: Counting) -> Any:
     method = build("source_only").eval()
     samples = Samples((Path("none"),) * N, np.zeros(N, dtype=np.int64), ("a",))
     domains = {"source": Domain(samples, store, CPU), "target": Domain(samples, store, CPU)}
@@ -49,53 +49,53 @@ def look(store: Counting) -> Any:
         yield DomainFeatures(method, batches)
 
 
-def test_a_whole_look_has_every_image_once_and_in_order(look: Any, store: Counting) -> None:
-    rows = look("target")
+def test_a_whole_domain_has_every_image_once_and_in_order(extract: Any, store: Counting) -> None:
+    rows = extract("target")
     assert rows.shape == (N, 128)
-    assert store.asked == list(range(N))
-    torch.testing.assert_close(rows[250:253], look("target", torch.arange(250, 253)))
+    assert store.requested == list(range(N))
+    torch.testing.assert_close(rows[250:253], extract("target", torch.arange(250, 253)))
 
 
-def test_only_the_images_asked_for_are_embedded_in_the_order_asked(
-    look: Any, store: Counting
+def test_only_requested_images_are_embedded_in_the_order_requested(
+    extract: Any, store: Counting
 ) -> None:
     index = torch.randperm(N)[:170]
-    rows = look("target", index)
-    assert store.asked == index.tolist()
-    torch.testing.assert_close(rows, look("target")[index])
+    rows = extract("target", index)
+    assert store.requested == index.tolist()
+    torch.testing.assert_close(rows, extract("target")[index])
 
 
-def test_what_is_made_of_the_features_is_kept_in_their_place(look: Any) -> None:
+def test_what_is_made_of_the_features_is_kept_in_their_place(extract: Any) -> None:
     head = nn.Linear(128, 4)
-    torch.testing.assert_close(look("target", through=head), head(look("target")))
-    assert look("target", torch.arange(5), head).shape == (5, 4)
+    torch.testing.assert_close(extract("target", through=head), head(extract("target")))
+    assert extract("target", torch.arange(5), head).shape == (5, 4)
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 257, N])
-def test_the_shares_of_a_team_make_up_the_look(
-    look: Any, store: Counting, monkeypatch: pytest.MonkeyPatch, n: int
+def test_the_shards_of_all_processes_make_up_the_whole(
+    extract: Any, store: Counting, monkeypatch: pytest.MonkeyPatch, n: int
 ) -> None:
     """Three processes, one after the other: what each embeds, chunk by chunk, is the whole."""
     monkeypatch.setattr(distributed, "world_size", lambda: 3)
     gathered: list[list[Tensor]] = []
     for rank in range(3):
-        shares: list[Tensor] = []
+        shards: list[Tensor] = []
 
-        def gather(rows: Tensor, shares: list[Tensor] = shares) -> Tensor:
-            shares.append(rows)
-            return rows
+        def gather(part: Tensor, shards: list[Tensor] = shards) -> Tensor:
+            shards.append(part)
+            return part
 
         monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
         monkeypatch.setattr(distributed, "gather", gather)
-        alone = look("target", torch.arange(n))
-        gathered.append(shares)
+        rows = extract("target", torch.arange(n))
+        gathered.append(shards)
     if n < 3:
-        assert gathered == [[], [], []]  # everyone looked at all of them
-        assert len(alone) == n
-        assert store.asked == list(range(n)) * 3
+        assert gathered == [[], [], []]  # every process embedded all of them
+        assert len(rows) == n
+        assert store.requested == list(range(n)) * 3
     else:
-        assert sorted(store.asked) == list(range(n))
+        assert sorted(store.requested) == list(range(n))
         whole = torch.cat([part for chunk in zip(*gathered, strict=True) for part in chunk])
-        assert all(len(part) for shares in gathered for part in shares)
+        assert all(len(part) for shards in gathered for part in shards)
         monkeypatch.undo()
-        torch.testing.assert_close(whole, look("target", torch.arange(n)))
+        torch.testing.assert_close(whole, extract("target", torch.arange(n)))

@@ -31,13 +31,13 @@ def test_the_learning_rate_follows_the_schedule_named_in_the_config() -> None:
         assert learning_rate(config, 50) == pytest.approx(lr, abs=1e-11)
 
 
-def watch(monkeypatch: pytest.MonkeyPatch, seen: list[Any]) -> None:
-    """Notes the optimiser groups of the next run."""
+def watch(monkeypatch: pytest.MonkeyPatch, recorded: list[Any]) -> None:
+    """Records the optimiser groups of the next run."""
     original = torch.optim.SGD
 
     class Noted(original):  # type: ignore[misc, valid-type]
         def __init__(self, groups: list[dict[str, Any]], **options: Any) -> None:
-            seen.extend({g["name"]: g["factor"] for g in groups}.items())
+            recorded.extend({g["name"]: g["factor"] for g in groups}.items())
             super().__init__(groups, **options)
 
     monkeypatch.setattr(torch.optim, "SGD", Noted)
@@ -51,24 +51,24 @@ def test_parts_have_their_own_learning_rates(
     given: dict[str, float],
     factor: float,
 ) -> None:
-    seen: list[Any] = []
-    watch(monkeypatch, seen)
+    recorded: list[Any] = []
+    watch(monkeypatch, recorded)
     run_adaptation(digits.config(out, steps=1, settings=("projection_lr=0.2",), **given))
-    assert dict(seen) == {"backbone": factor, "projection": 0.2, "classifier": 1.0}
+    assert dict(recorded) == {"backbone": factor, "projection": 0.2, "classifier": 1.0}
 
 
 def test_a_pretrained_backbone_learns_slowly(
     digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.save(SmallCNN().state_dict(), tmp_path / "w.pt")
-    seen: list[Any] = []
-    watch(monkeypatch, seen)
+    recorded: list[Any] = []
+    watch(monkeypatch, recorded)
     run_adaptation(digits.config(tmp_path / "run", steps=1, weights=str(tmp_path / "w.pt")))
-    assert dict(seen)["backbone"] == 0.03
+    assert dict(recorded)["backbone"] == 0.03
 
 
 @pytest.mark.parametrize(
-    ("weights", "asked", "kept"),
+    ("weights", "batch_norm", "kept"),
     [
         (True, "auto", True),
         (True, "batch", False),
@@ -77,14 +77,14 @@ def test_a_pretrained_backbone_learns_slowly(
         (False, "stored", True),
     ],
 )
-def test_statistics_of_batch_norm_stay_where_asked(
-    digits: Task, tmp_path: Path, weights: bool, asked: Any, kept: bool
+def test_statistics_of_batch_norm_follow_the_option(
+    digits: Task, tmp_path: Path, weights: bool, batch_norm: Any, kept: bool
 ) -> None:
     torch.manual_seed(0)
     before = SmallCNN().state_dict()
     torch.save(before, tmp_path / "w.pt")
     given = {"weights": str(tmp_path / "w.pt")} if weights else {}
-    model = run_adaptation(digits.config(tmp_path / "run", steps=2, batch_norm=asked, **given))
+    model = run_adaptation(digits.config(tmp_path / "run", steps=2, batch_norm=batch_norm, **given))
     after = model.method.backbone.net.state_dict()
     means = [name for name in after if name.endswith("running_mean")]
     assert means
@@ -140,23 +140,23 @@ def test_a_run_is_not_resumed_on_other_images(
         run_adaptation(config, resume=True)
 
 
-class Curious(SAN):
-    """Keeps the batches it sees."""
+class RecordsBatches(SAN):
+    """Keeps the batches of a run."""
 
-    seen: list[Batch] = []  # noqa: RUF012
+    recorded: list[Batch] = []  # noqa: RUF012
 
     def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
-        self.seen.append(batch)
+        self.recorded.append(batch)
         return super().losses(batch)
 
 
-def test_a_batch_shows_each_domain_as_the_method_asked(
+def test_a_batch_has_the_views_the_method_requires(
     digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS, "san", Curious)
-    Curious.seen.clear()
+    monkeypatch.setitem(METHODS, "san", RecordsBatches)
+    RecordsBatches.recorded.clear()
     run_adaptation(digits.config(out, steps=2))
-    first, second = Curious.seen
+    first, second = RecordsBatches.recorded
     assert first.source_views[0].shape == (8, 3, 16, 16)
     assert len(first.target_views) == 2
     assert not torch.equal(first.target_views[0], first.target_views[1])
@@ -187,35 +187,35 @@ def test_bf16_trains_and_the_model_predicts_in_float32(digits: Task, out: Path) 
     assert scores.unknown_score == pytest.approx(again.unknown_score, rel=1e-4, abs=1e-5)
 
 
-class Looking(SourceOnly):
-    """Keeps what it sees of the target, and the arithmetic of its steps."""
+class RecordsFeatures(SourceOnly):
+    """Keeps the target's features, and the arithmetic of its steps."""
 
     refresh_every = 2
-    seen: list[torch.Tensor] = []  # noqa: RUF012
+    recorded: list[torch.Tensor] = []  # noqa: RUF012
     dtypes: set[torch.dtype | None] = set()  # noqa: RUF012
 
-    def refresh(self, look: FeatureExtractor, step: int) -> None:
-        self.seen.append(look("target"))
+    def refresh(self, extract: FeatureExtractor, step: int) -> None:
+        self.recorded.append(extract("target"))
 
     def losses(self, batch: Batch) -> dict[str, torch.Tensor]:
         self.dtypes.add(self.backbone.dtype)
         return super().losses(batch)
 
 
-def test_a_refresh_sees_features_in_full_precision(
+def test_a_refresh_gets_features_in_full_precision(
     digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(METHODS, "source_only", Looking)
-    Looking.seen.clear()
+    monkeypatch.setitem(METHODS, "source_only", RecordsFeatures)
+    RecordsFeatures.recorded.clear()
     options = QUICK | {"method": "source_only", "precision": "bf16", "steps": 3}
     model = unida.adapt(digits.source, digits.target, out, **options)
-    assert Looking.dtypes == {torch.bfloat16}
-    assert len(Looking.seen) == 3
+    assert RecordsFeatures.dtypes == {torch.bfloat16}
+    assert len(RecordsFeatures.recorded) == 3
     features = torch.from_numpy(model.score(digits.target)[1].features)
-    torch.testing.assert_close(Looking.seen[-1], features, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(RecordsFeatures.recorded[-1], features, rtol=1e-5, atol=1e-6)
     with model.method.backbone.precision(torch.bfloat16):
         low = torch.from_numpy(model.score(digits.target)[1].features)
-    assert (low - features).abs().max() > 1e-3  # so the test would tell
+    assert (low - features).abs().max() > 1e-3  # so the test detects it
 
 
 @pytest.mark.gpu

@@ -59,7 +59,7 @@ def test_a_checkpoint_is_written_tensor_by_tensor(
 
 
 @pytest.mark.parametrize("stumbles", [False, True])
-def test_why_a_checkpoint_failed_is_said_and_the_last_one_stays(
+def test_a_failed_checkpoint_is_reported_and_the_last_one_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stumbles: bool
 ) -> None:
     run = RunFolder(tmp_path)
@@ -109,25 +109,25 @@ def test_any_cell_comes_back_and_only_odd_rows_are_quoted() -> None:
     assert [tuple(row) for row in csv.reader(io.StringIO(text, newline=""))][1:] == rows
 
 
-def test_rows_are_asked_for_one_at_a_time() -> None:
-    asked: list[int] = []
+def test_rows_are_read_one_at_a_time() -> None:
+    read: list[int] = []
 
     def rows() -> Iterator[tuple[str, ...]]:
         for i in range(3):
-            asked.append(i)
+            read.append(i)
             yield (str(i),)
 
     lines = csv_lines(("n",), rows())
     assert next(lines) == "n\n"
-    assert asked == []
+    assert read == []
     assert next(lines) == "0\n"
-    assert asked == [0]
+    assert read == [0]
     assert list(lines) == ["1\n", "2\n"]
 
 
 def test_predictions_are_written_as_they_come(tmp_path: Path) -> None:
-    said = (Prediction(Path(f"{i}.png"), "cat", 0.5, -1.25, "own") for i in range(2))
-    write_lines(tmp_path / "p.csv", prediction_lines(said))
+    predictions = (Prediction(Path(f"{i}.png"), "cat", 0.5, -1.25, "own") for i in range(2))
+    write_lines(tmp_path / "p.csv", prediction_lines(predictions))
     assert (tmp_path / "p.csv").read_text() == (
         "path,label,confidence,unknown_score,rule\n"
         "0.png,cat,0.500000,-1.25,own\n"

@@ -57,7 +57,7 @@ def test_a_recorded_run_agrees_with_an_eager_one(digits: Task, tmp_path: Path, m
 
 @pytest.mark.gpu
 def test_a_recorded_run_goes_on_after_a_kill_and_another_way(digits: Task, tmp_path: Path) -> None:
-    """Checkpoints know nothing of how their steps were launched."""
+    """Checkpoints do not depend on how their steps were launched."""
     whole = run_adaptation(digits.config(tmp_path / "whole", **ON_GPU))
     out = tmp_path / "part"
     with pytest.MonkeyPatch.context() as patch:

@@ -24,11 +24,11 @@ def test_more_than_there_is_room_for_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("n", [0, 1, 50])
-def test_all_rows_are_looked_at_while_they_are_few(n: int) -> None:
+def test_few_rows_are_all_used(n: int) -> None:
     assert subsample(n, 50, 0, "x").tolist() == list(range(n))
 
 
-def test_of_more_a_seeded_draw_is_looked_at_in_order() -> None:
+def test_of_more_a_seeded_draw_is_used_in_order() -> None:
     some = subsample(1000, 50, 0, "x")
     assert len(set(some.tolist())) == 50
     assert (np.diff(some) > 0).all()

@@ -44,7 +44,7 @@ def both(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, 
     double = started([sys.executable, *launch, *worker, str(two), *EXACT], ROOT)
     with single as alone, double as launcher:
         assert [child.ended(600) for child in (alone, launcher)] == [0, 0]
-        return one, two, launcher.said()
+        return one, two, launcher.output()
 
 
 def log(run: Path) -> list[dict[str, float]]:
