@@ -46,7 +46,7 @@ from unida.utils.parallel import in_order
 FORMAT = 7
 
 OneImage = str | Path | Image.Image | Opener
-Images = Sequence[OneImage] | OneImage | Tensor | npt.NDArray[Any]
+ImageInput = Sequence[OneImage] | OneImage | Tensor | npt.NDArray[Any]
 _Item = Path | Image.Image | Opener
 
 
@@ -98,7 +98,7 @@ class Model:
 
     def predict(
         self,
-        images: Images,
+        images: ImageInput,
         reject: str | None = None,
         skipped: list[Skipped] | None = None,
     ) -> list[Prediction]:
@@ -117,7 +117,7 @@ class Model:
         return list(to_predictions(paths, scored, rule, self.classes, self.temperature))
 
     def score(
-        self, images: Images, skipped: list[Skipped] | None = None, features: bool = True
+        self, images: ImageInput, skipped: list[Skipped] | None = None, features: bool = True
     ) -> tuple[list[Path | None], Scored]:
         """Compute outputs on images, before a rule is applied; `features` if they are wanted.
 

@@ -17,7 +17,7 @@ from unida.data.samples import Samples, read_source, read_unlabelled
 from unida.decision.predictor import check_ensemble, member_backbones
 from unida.decision.rejection import check_rule
 from unida.errors import UserError, require, require_known, shorten
-from unida.evaluation.diagnostics import DataFacts, Diagnostic, check_data, count_images
+from unida.evaluation.diagnostics import DataFacts, Diagnostic, check_data, images_per_class
 from unida.methods import METHODS, Method
 from unida.methods.presets import configure
 from unida.model import Model, load
@@ -241,7 +241,7 @@ def _member_config(config: RunConfig, number: int) -> RunConfig:
 
 def _check_classes(source: Samples) -> None:
     """Refuse a class all of whose images are unreadable; warn of a class of one image."""
-    counts = count_images(source)
+    counts = images_per_class(source)
     lost, single = ([source.classes[k] for k in np.flatnonzero(counts == n)] for n in (0, 1))
     if lost:
         raise UserError(f"No image of class {shorten(lost)} can be read: mend or remove the class.")
@@ -262,4 +262,4 @@ def _diagnose_data(source: Samples, target: Samples, config: RunConfig) -> list[
     # A continued run has target images in its source.
     continued = Path(config.data.source) == RunFolder(config.output.out).source
     duplicates = 0.0 if continued else duplicate_share(source.paths, target.paths)
-    return check_data(DataFacts(source.classes, count_images(source), len(target), duplicates))
+    return check_data(DataFacts(source.classes, images_per_class(source), len(target), duplicates))

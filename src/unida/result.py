@@ -13,7 +13,7 @@ from unida.decision.calibration import Calibration, calibrate
 from unida.decision.inference import fit_target, mean_scored, predict_images
 from unida.decision.predictor import AnyPredictor, combine, is_partial
 from unida.decision.rejection import fit_rules, pick_rule, quantiles
-from unida.evaluation.diagnostics import Diagnostic, count_images, diagnose
+from unida.evaluation.diagnostics import Diagnostic, diagnose, images_per_class
 from unida.evaluation.feature_store import MOST_IMAGES, MOST_OF_SOURCE, build_feature_store
 from unida.methods import Method
 from unida.model import Model, to_predictions
@@ -115,7 +115,7 @@ def fit_decision(
         source=_score(predictor, some, size, features),
         held_out=known,
         target=ScoredDomain(target.samples, refined, classifier),
-        counts=count_images(source.samples),
+        counts=images_per_class(source.samples),
         history=history,
     )
 

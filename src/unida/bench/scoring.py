@@ -41,6 +41,7 @@ from unida.protocols.tasks import TaskFiles, load_protocol
 from unida.result import RunResult, ScoredDomain
 from unida.types import Scored
 from unida.utils.devices import pick_device
+from unida.utils.progress import NO_PROGRESS, ignore
 
 DIMENSIONS = 50
 """Of the features that figures are drawn from."""
@@ -174,14 +175,10 @@ def training_seconds(history: Sequence[Sequence[Mapping[str, Any]]]) -> float:
 def _load_target(config: RunConfig, task: TaskFiles, method: Method) -> Domain:
     """Load the target as the run does; the embeddings of a frozen run are cached."""
     samples, device = {"target": read_labelled(task.target)}, pick_device(config.compute.device)
-    domain = load_domains(config, device, samples, lambda _: _no_progress)["target"]
+    domain = load_domains(config, device, samples, NO_PROGRESS.task)["target"]
     if not config.model.frozen:
         return domain
-    return embed(domain, method.backbone, method.target_views, config, _no_progress)
-
-
-def _no_progress(done: int, total: int) -> None:
-    """Report nothing: the pixels are cached."""
+    return embed(domain, method.backbone, method.target_views, config, ignore)
 
 
 def _arrays(found: Evaluation, source: ScoredDomain) -> Arrays:

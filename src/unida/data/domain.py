@@ -13,7 +13,6 @@ from unida.data.pixels import (
     ArrayStore,
     Part,
     PixelStore,
-    Progress,
     cached_bytes,
     choose_cache,
     load_pixels,
@@ -22,6 +21,7 @@ from unida.data.samples import Samples
 from unida.types import IntArray
 from unida.utils import distributed
 from unida.utils.devices import send
+from unida.utils.progress import Update
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def load_domains(
     config: RunConfig,
     device: torch.device,
     named_samples: dict[str, Samples],
-    progress: Callable[[str], Progress],
+    progress: Callable[[str], Update],
 ) -> dict[str, Domain]:
     """Decode the images of all domains, within one budget of memory.
 

@@ -25,9 +25,10 @@ from unida.config import RunConfig
 from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW, View, make_view
 from unida.data.cache import is_whole, touch, write_whole
 from unida.data.domain import Domain, cache_folder, on_device
-from unida.data.pixels import ArrayStore, Progress
+from unida.data.pixels import ArrayStore
 from unida.errors import UserError
 from unida.utils.devices import send
+from unida.utils.progress import Update
 from unida.utils.rng import generator
 
 _CHUNK = 64  # images at a time
@@ -61,7 +62,7 @@ def embed(
     backbone: Embedder,
     views: tuple[View, ...],
     config: RunConfig,
-    progress: Progress,
+    progress: Update,
 ) -> Domain:
     """Replace the pixels of a domain by embeddings.
 
@@ -152,7 +153,7 @@ def _embeddings(
     backbone: Embedder,
     augmented: tuple[View, ...],
     config: RunConfig,
-    progress: Progress,
+    progress: Update,
     cache: EmbeddingCache,
 ) -> Iterator[Tensor]:
     """Compute blocks of embeddings (n, 1 + views, D), in order."""

@@ -21,7 +21,6 @@ from unida.data.domain import Domain, load_domains, on_device
 from unida.data.pixels import (
     ArrayStore,
     PixelStore,
-    Progress,
     StreamedStore,
     decode_all,
     decode_to_memory,
@@ -29,6 +28,7 @@ from unida.data.pixels import (
 )
 from unida.data.samples import Samples
 from unida.errors import UserError, require
+from unida.utils.progress import Update
 
 Opener = Callable[[], Image.Image]
 """Returns an image when it is called."""
@@ -137,7 +137,7 @@ def load_in_memory(
     config: RunConfig,
     device: torch.device,
     inputs: dict[str, InMemory],
-    progress: Callable[[str], Progress],
+    progress: Callable[[str], Update],
 ) -> dict[str, Domain]:
     """Make domains of inputs, as `load_domains` makes them of files.
 
@@ -171,7 +171,7 @@ def decode_opened(opener: Opener, size: int) -> Pixels:
 
 
 def _load_opened(
-    samples: Samples, openers: Sequence[Opener], config: RunConfig, progress: Progress
+    samples: Samples, openers: Sequence[Opener], config: RunConfig, progress: Update
 ) -> tuple[Samples, PixelStore]:
     """Open every image once; keep the pixels if they fit, and leave bad images out."""
     size = config.data.pixel_size

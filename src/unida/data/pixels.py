@@ -22,11 +22,10 @@ from unida.data.samples import Samples, Skipped
 from unida.errors import UserError, shorten
 from unida.utils.devices import send
 from unida.utils.parallel import WORKERS, in_order
+from unida.utils.progress import Update
 
 T = TypeVar("T")
 
-Progress = Callable[[int, int], None]
-"""Called with (images done, images in all)."""
 
 _BLOCK = 2**24  # bytes at a time
 
@@ -163,7 +162,7 @@ def cached_bytes(samples: Samples, size: int, cache_dir: Path) -> int:
 
 
 def load_pixels(
-    samples: Samples, size: int, mode: CacheMode, cache_dir: Path, progress: Progress
+    samples: Samples, size: int, mode: CacheMode, cache_dir: Path, progress: Update
 ) -> tuple[Samples, PixelStore]:
     """Decode image files, or find them decoded; bad ones are left out and noted in the samples.
 
@@ -191,7 +190,7 @@ def decode_to_memory(
     items: Sequence[T],
     decode: Callable[[T], Pixels],
     size: int,
-    progress: Progress,
+    progress: Update,
 ) -> tuple[Tensor, dict[int, str]]:
     """Decode images into one array; the second result has the reason of each bad one, by index."""
     array = np.empty((len(items), 3, size, size), dtype=np.uint8)
@@ -205,7 +204,7 @@ def decode_all(
     items: Sequence[T],
     decode: Callable[[T], Pixels],
     take: Callable[[Pixels], object],
-    progress: Progress,
+    progress: Update,
 ) -> dict[int, str]:
     """Pass every good image to `take`, in order; return the reason of each bad one, by index."""
     bad: dict[int, str] = {}
@@ -236,7 +235,7 @@ def without(samples: Samples, bad: dict[int, str]) -> Samples:
 
 
 def _load_mapped(
-    samples: Samples, entry: CacheEntry, progress: Progress
+    samples: Samples, entry: CacheEntry, progress: Update
 ) -> tuple[Samples, PixelStore]:
     """Map the pixel file of the cache folder; decode to it first where it is not complete."""
     bad = _find_cached(samples, entry, progress)
@@ -246,7 +245,7 @@ def _load_mapped(
 
 
 def _load_to_memory(
-    samples: Samples, size: int, entry: CacheEntry | None, progress: Progress
+    samples: Samples, size: int, entry: CacheEntry | None, progress: Update
 ) -> tuple[Samples, PixelStore]:
     """Read the pixel file of the cache folder, or decode straight into memory.
 
@@ -268,7 +267,7 @@ def _load_to_memory(
 
 
 def _load_streamed(
-    samples: Samples, size: int, entry: CacheEntry | None, progress: Progress
+    samples: Samples, size: int, entry: CacheEntry | None, progress: Update
 ) -> tuple[Samples, PixelStore]:
     """Find out which images are bad; decode the others when they are needed."""
     decode = _decoder(size)
@@ -286,7 +285,7 @@ def _load_streamed(
     return samples, StreamedStore(samples, samples.paths, decode, size, key)
 
 
-def _find_cached(samples: Samples, entry: CacheEntry, progress: Progress) -> dict[int, str] | None:
+def _find_cached(samples: Samples, entry: CacheEntry, progress: Update) -> dict[int, str] | None:
     """Return the reasons of bad images if the pixels of all others are cached, else None."""
     bad = entry.read_bad()
     if bad is None or not entry.has_pixels(bad):
@@ -295,7 +294,7 @@ def _find_cached(samples: Samples, entry: CacheEntry, progress: Progress) -> dic
     return bad
 
 
-def _decode_to_file(samples: Samples, entry: CacheEntry, progress: Progress) -> dict[int, str]:
+def _decode_to_file(samples: Samples, entry: CacheEntry, progress: Update) -> dict[int, str]:
     """Decode all images to the pixel file; return the reason of each bad one, by index."""
     bad: dict[int, str] = {}
 

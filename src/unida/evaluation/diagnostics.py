@@ -97,19 +97,19 @@ class RunFacts:
         return largest, float(counts[largest] / counts.sum()) if counts.any() else 0.0
 
 
-DataCheck = Callable[[DataFacts], Diagnostic | None]
-RunCheck = Callable[[RunFacts], Diagnostic | None]
-DATA_CHECKS: list[DataCheck] = []
-RUN_CHECKS: list[RunCheck] = []
+_DataCheck = Callable[[DataFacts], Diagnostic | None]
+_RunCheck = Callable[[RunFacts], Diagnostic | None]
+DATA_CHECKS: list[_DataCheck] = []
+RUN_CHECKS: list[_RunCheck] = []
 
 
-def data_check(check: DataCheck) -> DataCheck:
+def data_check(check: _DataCheck) -> _DataCheck:
     """Register a check of the images."""
     DATA_CHECKS.append(check)
     return check
 
 
-def run_check(check: RunCheck) -> RunCheck:
+def run_check(check: _RunCheck) -> _RunCheck:
     """Register a check of a trained run."""
     RUN_CHECKS.append(check)
     return check
@@ -324,7 +324,7 @@ def diagnose(
     return Diagnostics(estimates, check_run(facts), classes[largest])
 
 
-def count_images(samples: Samples) -> IntArray:
+def images_per_class(samples: Samples) -> IntArray:
     """Return the number of images of each class."""
     assert samples.labels is not None
     return np.bincount(samples.labels, minlength=len(samples.classes))

@@ -33,7 +33,7 @@ Prefix = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Line:
+class ListLine:
     """One image of a list.
 
     Attributes:
@@ -81,7 +81,7 @@ def read_list(path: str | Path, root: str | Path, domain: str | None = None) -> 
     return Samples(tuple(image for image in found if image), labels, tuple(classes))
 
 
-def _lines(path: Path) -> list[Line]:
+def _lines(path: Path) -> list[ListLine]:
     try:
         text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
     except OSError as error:
@@ -94,7 +94,7 @@ def _lines(path: Path) -> list[Line]:
     return lines
 
 
-def _line(path: Path, i: int, text: str) -> Line:
+def _line(path: Path, i: int, text: str) -> ListLine:
     match = re.fullmatch(r"(.+\S)\s+([0-9]+)", text)
     if not match:
         raise UserError(f"{path}, line {i}: 'path number' is expected, found {text!r}.")
@@ -103,10 +103,10 @@ def _line(path: Path, i: int, text: str) -> Line:
     parts = [p for p in PurePosixPath(listed).parts if p not in ("/", "//", ".", "..")]
     if len(parts) < 2:
         raise UserError(f"{path}, line {i}: {listed!r} has no folder, so no class.")
-    return Line(listed, tuple(parts[:-2]), parts[-2], parts[-1], int(match[2]))
+    return ListLine(listed, tuple(parts[:-2]), parts[-2], parts[-1], int(match[2]))
 
 
-def _check_numbers(path: Path, lines: list[Line]) -> None:
+def _check_numbers(path: Path, lines: list[ListLine]) -> None:
     """Check that class and number correspond; the last number may be that of all unknowns."""
     pairs = sorted({(line.number, line.label) for line in lines})
     numbers: dict[str, list[str]] = {}
@@ -129,23 +129,23 @@ def _check_numbers(path: Path, lines: list[Line]) -> None:
 class _Finder:
     """Finds the images of a list; their folder is decided once for each prefix of its paths."""
 
-    def __init__(self, root: Path, hints: tuple[str, ...], lines: list[Line]) -> None:
+    def __init__(self, root: Path, hints: tuple[str, ...], lines: list[ListLine]) -> None:
         self.root, self.hints = root, hints
         self.listings: dict[Path, frozenset[str]] = {}
         self.class_folders: dict[Path, list[Path]] = {}
-        examples: dict[Prefix, list[Line]] = {}
+        examples: dict[Prefix, list[ListLine]] = {}
         for line in lines:
             first = examples.setdefault(line.prefix, [])
             if len(first) < EXAMPLES:
                 first.append(line)
         self.bases = {prefix: self._decide(prefix, first) for prefix, first in examples.items()}
 
-    def image(self, line: Line) -> Path | None:
+    def image(self, line: ListLine) -> Path | None:
         """Find the image of a line."""
         base = self.bases[line.prefix]
         return None if base is None else self._image_in(base, line)
 
-    def _decide(self, prefix: Prefix, examples: list[Line]) -> Path | None:
+    def _decide(self, prefix: Prefix, examples: list[ListLine]) -> Path | None:
         """Find the folder of the class folders: the longest end of the prefix that exists."""
         cuts = [(prefix[:i], prefix[i:]) for i in range(len(prefix) + 1)]
         cuts += [((), (hint,)) for hint in self.hints]
@@ -191,7 +191,7 @@ class _Finder:
         ]
         return [folder / entry for _, entry in sorted(found) if (folder / entry).is_dir()]
 
-    def _image_in(self, base: Path, line: Line) -> Path | None:
+    def _image_in(self, base: Path, line: ListLine) -> Path | None:
         for folder in self._class_folders(base, line.label):
             if line.file in self._listing(folder):
                 return folder / line.file

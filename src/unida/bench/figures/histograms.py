@@ -23,7 +23,7 @@ BINS = 40
 
 
 @dataclass(frozen=True)
-class Bin:
+class HistogramBin:
     """Share of a group's images with scores from left to right; a threshold has no width."""
 
     entry: str
@@ -33,7 +33,7 @@ class Bin:
     percent: float | None
 
 
-def scores(runs: list[Run], choice: Choice) -> FigureData[Bin]:
+def scores(runs: list[Run], choice: Choice) -> FigureData[HistogramBin]:
     """Return histograms of the unknown scores of known and unknown images, and thresholds."""
     runs, notes = one_run_per_row(runs, choice)
     rows = [row for run in runs for row in _histogram(run.result, arrays_of(run))]
@@ -46,7 +46,7 @@ def scores(runs: list[Run], choice: Choice) -> FigureData[Bin]:
     return FigureData("Unknown scores of the target images", text, rows, notes=notes)
 
 
-def _histogram(result: Result, arrays: Arrays) -> Iterable[Bin]:
+def _histogram(result: Result, arrays: Arrays) -> Iterable[HistogramBin]:
     rules = result.rules.items()
     thresholds = {name: r.threshold for name, r in rules if math.isfinite(r.threshold)}
     values = arrays.unknown_score
@@ -62,12 +62,12 @@ def _histogram(result: Result, arrays: Arrays) -> Iterable[Bin]:
         counts, _ = np.histogram(np.clip(values[part & np.isfinite(values)], low, high), edges)
         for left, right, count in zip(edges[:-1], edges[1:], counts, strict=True):
             share = 100 * int(count) / max(1, int(part.sum()))
-            yield Bin(result.row, group, float(left), float(right), share)
+            yield HistogramBin(result.row, group, float(left), float(right), share)
     for name, threshold in thresholds.items():
-        yield Bin(result.row, f"threshold: {name}", threshold, threshold, None)
+        yield HistogramBin(result.row, f"threshold: {name}", threshold, threshold, None)
 
 
-def draw_histograms(data: FigureData[Bin]) -> "Picture":
+def draw_histograms(data: FigureData[HistogramBin]) -> "Picture":
     """Draw a panel per row: known and unknown images, and the threshold of each rule."""
     entries = labels(row.entry for row in data.rows)
     picture, grid = panels(len(entries), width=2.5, height=1.9)
@@ -96,7 +96,7 @@ def draw_histograms(data: FigureData[Bin]) -> "Picture":
     return picture
 
 
-def _thresholds(axes: "Axes", rows: list[Bin]) -> None:
+def _thresholds(axes: "Axes", rows: list[HistogramBin]) -> None:
     """Draw a named line per threshold; names of equal ones are joined, of two are spread."""
     names: dict[float, list[str]] = {}
     for row in rows:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class Plan(NamedTuple):
+class ResNetSpec(NamedTuple):
     """Blocks of each stage, and whether they are bottlenecks."""
 
     blocks: tuple[int, int, int, int]
@@ -15,11 +15,11 @@ class Plan(NamedTuple):
 
 
 PLANS = {
-    "resnet18": Plan((2, 2, 2, 2), False),
-    "resnet34": Plan((3, 4, 6, 3), False),
-    "resnet50": Plan((3, 4, 6, 3), True),
-    "resnet101": Plan((3, 4, 23, 3), True),
-    "resnet152": Plan((3, 8, 36, 3), True),
+    "resnet18": ResNetSpec((2, 2, 2, 2), False),
+    "resnet34": ResNetSpec((3, 4, 6, 3), False),
+    "resnet50": ResNetSpec((3, 4, 6, 3), True),
+    "resnet101": ResNetSpec((3, 4, 23, 3), True),
+    "resnet152": ResNetSpec((3, 8, 36, 3), True),
 }
 
 
