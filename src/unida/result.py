@@ -18,6 +18,7 @@ from unida.evaluation.feature_store import MOST_IMAGES, MOST_OF_SOURCE, build_fe
 from unida.methods import Method
 from unida.model import Model, to_predictions
 from unida.models.backbones.base import Backbone
+from unida.training.loop import resolve_refinement
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import IntArray, Scored
 from unida.utils import distributed
@@ -80,11 +81,11 @@ def fit_decision(
     history: list[list[dict[str, Any]]],
 ) -> RunResult:
     """Fit refinement, reject rules and calibration, with every image forwarded once."""
-    size, device, refinement = config.data.image_size, target.device, config.decision.refine
+    size, device = config.data.image_size, target.device
+    refinement = resolve_refinement(config, methods[0])
     features = len(target) <= MOST_IMAGES
     fitted = [
-        fit_target(method, target.pixels, size, device, refinement, features)  # type: ignore[arg-type]
-        for method in methods
+        fit_target(method, target.pixels, size, device, refinement, features) for method in methods
     ]
     predictor = combine([one.predictor for one in fitted], backbone).to(device)
     refined = mean_scored([one.refined for one in fitted])

@@ -39,6 +39,7 @@ from unida.model import Model
 from unida.ops.pca import joint_pca
 from unida.protocols.tasks import TaskFiles, load_protocol
 from unida.result import RunResult, ScoredDomain
+from unida.training.loop import resolve_refinement
 from unida.types import Scored
 from unida.utils.devices import pick_device
 from unida.utils.progress import NO_PROGRESS, ignore
@@ -57,10 +58,9 @@ class Oracle:
     def __call__(self, step: int, method: Method) -> None:
         if self._target is None:
             self._target = _load_target(self.config, self.task, method)
-        target, refine = self._target, self.config.decision.refine
-        refine = method.default_refinement() if refine == "auto" else refine  # type: ignore[assignment]
+        target, refine = self._target, resolve_refinement(self.config, method)
         size = self.config.data.image_size
-        fitted = fit_target(method, target.pixels, size, target.device, refine, features=False)  # type: ignore[arg-type]
+        fitted = fit_target(method, target.pixels, size, target.device, refine, features=False)
         names = true_names(target.samples.paths, self.task)
         line: dict[str, Any] = {"step": step}
         for name, scored in ((ALONE, fitted.classifier), (refine, fitted.refined)):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Generator, Tensor, nn
 
+from unida.config import Refinement
 from unida.data.augmentations import WEAK_VIEW, View
 from unida.errors import require
 from unida.models.backbones.base import Backbone
@@ -108,7 +109,7 @@ class Method(nn.Module, ABC):
         """Change the outputs on a whole set at once; for transductive methods."""
         return outputs
 
-    def default_refinement(self) -> str:
+    def default_refinement(self) -> Refinement:
         """Return the refinement of the outputs where a run leaves it open (`unida.decision`)."""
         return "none"
 

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from unida.config import Refinement
 from unida.data.augmentations import WEAK_VIEW, strong_view
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
 from unida.methods.base import About, Method, ParameterGroup, require_range, resolve_bounded
@@ -42,8 +43,7 @@ class SANConfig:
         top_n: N, classes in the softmax of L_AIO; by default the paper's 20, or all if fewer.
         entropy: weight of the open-set entropy on the target; `head`: `hashed` when released.
         width: dimensions of z, 0 for those of y; `hidden` is H's hidden layer as a multiple of it.
-        projection_lr: learning rate of H, as a factor of the run's.
-        crop: least share of an image in a target view.
+        projection_lr: of H, a factor of the run's; `crop`: least share of an image in a view.
     """
 
     lam: float | None = None
@@ -137,7 +137,7 @@ class SAN(Method):
         closed, pairs = self.classifier(z)
         return Outputs(closed.softmax(1), self.classifier.unknown_score(closed, pairs), z)
 
-    def default_refinement(self) -> str:
+    def default_refinement(self) -> Refinement:
         return "prototypes,knn" if self.backbone.pretrained else "knn"
 
     def head_groups(self) -> list[ParameterGroup]:

@@ -10,7 +10,7 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
-from unida.config import BatchNorm, RunConfig
+from unida.config import BatchNorm, Refinement, RunConfig
 from unida.errors import UserError
 from unida.legacy import migrate_checkpoint
 from unida.methods import Method
@@ -141,7 +141,7 @@ class _RunningMeans:
 
 def resolve_run(config: RunConfig, method: Method, device: torch.device) -> RunConfig:
     """Return the config with every `auto` value as it is in force, for config.json."""
-    precision, refine = config.compute.precision, config.decision.refine
+    precision = config.compute.precision
     if precision == "auto":
         precision = "bf16" if pick_dtype("auto", device) else "fp32"
     return resolve_auto(config, method.backbone).replace(
@@ -149,8 +149,14 @@ def resolve_run(config: RunConfig, method: Method, device: torch.device) -> RunC
         device=str(device),
         precision=precision,
         cuda_graphs="on" if use_cuda_graphs(config, method, device) else "off",
-        refine=method.default_refinement() if refine == "auto" else refine,
+        refine=resolve_refinement(config, method),
     )
+
+
+def resolve_refinement(config: RunConfig, method: Method) -> Refinement:
+    """Return the refinement of a run; that of the method where the run leaves it open."""
+    refine = config.decision.refine
+    return method.default_refinement() if refine == "auto" else refine
 
 
 def resolve_auto(config: RunConfig, backbone: Backbone) -> RunConfig:
