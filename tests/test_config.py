@@ -293,6 +293,17 @@ class TestStored:
             assert float(settings[name]) == now["settings"][name]
         assert not caplog.records
 
+    def test_a_removed_setting_with_its_old_default_is_dropped(self, tmp_path: Path) -> None:
+        path = tmp_path / "config.json"
+        for value, is_read in (("z", True), ("y", False)):
+            run = {"method": "san", "settings": [f"reads={value}"]}
+            path.write_text(json.dumps({"run": run}))
+            if is_read:
+                assert load_config(path).settings == SANConfig()
+            else:
+                with pytest.raises(UserError, match="'reads' does not exist"):
+                    load_config(path)
+
     def test_a_run_from_before_there_was_a_hold_out_had_none(self, tmp_path: Path) -> None:
         path = tmp_path / "config.json"
         path.write_text(json.dumps({"run": {"method": "dance"}}))

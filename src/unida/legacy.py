@@ -46,7 +46,7 @@ def migrate_checkpoint(tensors: Tensors) -> Tensors:
 
 
 def _from_format_6(d: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any], Tensors]:
-    """Refinement was part of SAN and OVANet; since format 7 it is a stage of its own."""
+    """Move the refinement, which was part of SAN and OVANet, to a stage of its own."""
     n_members = d.pop("members", 1)
     settings, k = _without_refinement(d["method"], dict(d["settings"]), d["sizes"]["n_target"])
     moved = {_new_name(name, n_members > 1): tensor for name, tensor in tensors.items()}
@@ -63,7 +63,7 @@ def _from_format_6(d: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any],
 def _without_refinement(
     method: str, settings: dict[str, Any], n_target: int
 ) -> tuple[dict[str, Any], int]:
-    """The method's own settings, and the number of neighbours."""
+    """Split off the method's own settings, and the number of neighbours."""
     if settings.pop("reads", "z") != "z":
         raise UserError("The model's classifier reads y, which is no longer offered: train again.")
     k = settings.get("neighbours")
@@ -77,7 +77,7 @@ def _without_refinement(
 
 
 def _new_name(name: str, is_ensemble: bool) -> str:
-    """Where a tensor of format 6 is now."""
+    """Return the name of a tensor of format 6 today."""
     start, rest = "", name
     if is_ensemble and (member := re.match(r"members\.\d+\.", name)):
         start, rest = member[0], name[member.end() :]
@@ -91,7 +91,7 @@ def _new_name(name: str, is_ensemble: bool) -> str:
 def _refiner_config(
     tensors: Tensors, start: str, k: int, d: dict[str, Any]
 ) -> dict[str, Any] | None:
-    """Arguments of `unida.decision.refinement.Refiner`, read off the tensors."""
+    """Infer the arguments of `unida.decision.refinement.Refiner` from the tensors."""
     banks = [t for i in range(2) if (t := tensors.get(f"{start}rounds.{i}.bank")) is not None]
     if not banks:
         return None

@@ -251,7 +251,7 @@ def test_format_1_is_migrated() -> None:
         ("san:anchors=false", {"neighbours": None, "anchors": False}, "knn (z)"),
         ("san:neighbours=9", {"neighbours": 9}, "knn (z, k=9)"),
         ("san:nearest_by=z", before | {"nearest_by": "z"}, "prototypes,knn (z)"),
-        ("san", before, "prototypes,knn"),
+        ("san", before | {"reads": "z"}, "prototypes,knn"),  # a setting that was removed
     ):
         found = from_json(format_1(entry, {"lam": 1.0} | settings, members=3), "here")
         assert found == make(refine=refine, options={"ensemble": 3})

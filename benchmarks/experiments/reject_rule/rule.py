@@ -5,9 +5,9 @@ Three observations about a target, none of which depends on the number of classe
 * Masked scores. The unknown score of an image computed again with its best class taken away is
   what an image of an unknown class would score *in this domain*. Between the typical masked score
   (0) and the typical score (1) of accepted images, one at a quarter or less is certainly unknown.
-* Reach. Every source image names its nearest target images. Where all target classes are known,
+* Reach. Every source image has nearest target images. Where all target classes are known,
   these spread over the target nearly as far as the target's own neighbours do; where many are
-  unknown, they crowd on a part of it. The reach is the ratio of the two effective shares (inverse
+  unknown, they cover a part of it only. The reach is the ratio of the two effective shares (inverse
   participation ratios), in the features the method decides on.
 * Two groups. Only where the reach is low is a mixture of two groups in the scores taken
   to be known against unknown: badly recognised known images form a second group just as well.
@@ -37,10 +37,10 @@ MOST, QUERIES = 5000, 2000
 
 @dataclass(frozen=True)
 class Scores:
-    """What a method says of N images.
+    """Outputs of a method on N images.
 
     Attributes:
-        unknown: (N,), unknown scores after smoothing over neighbours; larger is stranger.
+        unknown: (N,), unknown scores after k-NN smoothing; higher means more likely unknown.
         masked: (N,), the same score with the best class taken away.
         features: (N, D), the features the method decides on.
     """
@@ -111,7 +111,7 @@ def clear_threshold(unknown: Array, masked: Array, place: float = CLEAR) -> floa
         if accepted.sum() < 3:
             break
         m0, m1 = float(np.median(hidden[accepted])), float(np.median(known[accepted]))
-        if m1 <= m0:  # masked images look no stranger: scores tell nothing
+        if m1 <= m0:  # masking does not raise the scores: they do not separate
             return math.inf
         new = m0 + place * (m1 - m0)
         if abs(new - threshold) < 1e-9:
@@ -180,7 +180,7 @@ def _participation(hits: npt.NDArray[np.integer], near: npt.NDArray[np.integer])
 
 
 def _nearest(queries: Array, rows: Array, k: int, itself: Array | None = None) -> Array:
-    """Numbers of the k rows most like each query; `itself` says which row a query is."""
+    """Indices of the k nearest rows of each query; `itself` is the row that a query is."""
     found = np.empty((len(queries), k), np.int64)
     for i in range(0, len(queries), 1024):
         likeness = queries[i : i + 1024] @ rows.T

@@ -170,8 +170,9 @@ def _migrate(values: dict[str, Any]) -> dict[str, Any]:
             refine = (REFINED if prototypes else "knn") + f" ({', '.join(details)})" * bool(details)
         kept = (p for p in values["entry"].split(":") if p.partition("=")[0] not in absent)
         values["entry"] = ":".join(kept)
-        if settings.get("by_mass") is False:  # a setting that was removed; all had this value
-            del settings["by_mass"]
+        for name, value in (("by_mass", False), ("reads", "z")):  # settings that were removed
+            if settings.get(name) == value:
+                del settings[name]
     if "members" in options:
         options["ensemble"] = options.pop("members")
     return values | {"refine": refine, "settings": settings, "options": options}

@@ -134,6 +134,8 @@ def _from_format_1(run: dict[str, Any], resolved: dict[str, Any]) -> dict[str, A
     settings = split_pairs(run.pop("settings", ()), "setting")
     settings |= {name: resolved[name] for name in _REFINEMENT if name in resolved}
     settings, refine = _without_refinement(run["method"], settings)
+    if settings.get("reads") == "z":  # a setting that was removed
+        del settings["reads"]
     # A run from before `holdout` or refinement had neither.
     options = {"holdout": 0.0, "refine": refine or "none"} | current_options(run, warn=False)
     return options | {"settings": settings}
