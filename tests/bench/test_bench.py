@@ -64,7 +64,7 @@ def test_every_run_has_its_result(finished: Path) -> None:
         assert r.unknown_classes == 2
         assert r.seconds > 0
         assert r.parameters > 1000
-        assert set(r.ranking) == {"auroc", "oscr", "nmi", "closed"}
+        assert set(r.ranking) == {"auroc", "oscr", "nmi", "closed", "best_threshold"}
         for rule in r.rules.values():
             counts = np.array(rule.confusion)
             assert counts.shape == (4, 5)

@@ -60,7 +60,7 @@ def test_the_file_has_all_of_it_and_null_for_the_undefined(
 ) -> None:
     content = json.loads(to_json(evaluate(model, digits.target), model, digits.target))
     assert content["classes"] == ["0", "1", "2", "3", "unknown"]
-    assert content["ranking"].keys() == {"auroc", "oscr", "nmi", "closed"}
+    assert content["ranking"].keys() == {"auroc", "oscr", "nmi", "closed", "best_threshold"}
     own = content["rules"]["own"]
     assert {"known", "unknown", "h", "h3"} <= own["scores"].keys()
     assert own["recalls"].keys() == {"0", "1", "2", "unknown"}

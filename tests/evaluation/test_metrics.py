@@ -15,6 +15,7 @@ from sklearn.preprocessing import normalize
 from unida.evaluation.metrics import (
     Score,
     auroc,
+    best_threshold,
     cluster_accuracy,
     confusion,
     h3,
@@ -22,6 +23,7 @@ from unida.evaluation.metrics import (
     oscr,
     recalls,
     score,
+    universal_value,
 )
 
 # C = 3: shared 0 and 1, source-private 2; unknown is 3.
@@ -374,3 +376,32 @@ class TestClusterAccuracy:
 
     def test_of_nothing_it_is_undefined(self) -> None:
         assert math.isnan(cluster_accuracy([], []))
+
+
+def test_the_value_is_h_or_the_share_of_right_images() -> None:
+    some, none, only = (score(y, [0, 2, 2], unknown=2) for y in ([0, 1, 2], [0, 1, 1], [2, 2, 2]))
+    found = [universal_value(s.h, s.known_instance, s.unknown) for s in (some, none, only)]
+    assert found == [some.h, pytest.approx(1 / 3), pytest.approx(2 / 3)]
+
+
+@pytest.mark.parametrize("kind", ["some unknown", "none unknown", "all unknown"])
+def test_the_best_threshold_is_the_best_of_all_that_are_tried(kind: str) -> None:
+    rng, unknown = np.random.default_rng(0), 4
+    for _ in range(50):
+        n = int(rng.integers(1, 40))
+        labels = rng.integers(0, unknown + (kind == "some unknown"), n)
+        if kind == "all unknown":
+            labels[:] = unknown
+        scores = np.round(rng.normal(size=n) + (labels == unknown), 1)  # with ties
+        for special in (math.nan, math.inf, -math.inf):
+            scores[rng.random(n) < 0.05] = special
+        best = np.where(rng.random(n) < 0.7, labels % unknown, rng.integers(0, unknown, n))
+        tried = []
+        for t in (*scores[~np.isnan(scores)], math.inf):
+            found = score(labels, np.where(scores < t, best, unknown), unknown=unknown)
+            tried.append(universal_value(found.h, found.known_instance, found.unknown))
+        assert best_threshold(labels, best, scores, unknown) == pytest.approx(max(tried))
+
+
+def test_the_best_threshold_of_no_image_is_undefined() -> None:
+    assert math.isnan(best_threshold([], [], [], 3))

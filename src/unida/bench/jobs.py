@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from unida.bench.entries import parse_entry
-from unida.bench.results import FORMAT
+from unida.bench.results import FORMAT, shift_name
 from unida.config import ENVIRONMENT, RunConfig, current_options
 from unida.errors import require
 from unida.protocols.tasks import load_protocol
@@ -48,6 +48,11 @@ class Job:
     unknown_classes: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
     oracle: bool = False
+
+    @property
+    def shift(self) -> str:
+        """Name of its category shift: the setting, or `oda-2` with two unknown classes."""
+        return shift_name(self.setting, self.unknown_classes)
 
     def config(self, source: Path, target: Path, out: Path) -> RunConfig:
         """Return the config of the run, with the files of its task."""

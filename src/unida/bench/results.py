@@ -7,6 +7,8 @@ folder under `runs/`, `results.jsonl` for all runs, which is what is committed.
 
 import dataclasses
 import json
+import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +25,10 @@ ALONE = "none"
 """`refine` of a method alone."""
 REFINED = "prototypes,knn"
 """`refine` of the full refinement, whose rows are named `+ refinement`."""
+SETTINGS = ("closed", "pda", "oda", "unda")
+"""The four settings of universal domain adaptation."""
+FEW_UNKNOWN = (1, 2, 5)
+"""Numbers of unknown classes with which `oda` is run too, where it has more."""
 OFF: dict[str, Any] = {"holdout": 0.0, "ensemble": 1, "schedule": "inverse_decay"}
 """Options that are recorded only where they are in use, so that results from before they were
 introduced stand in one row with later ones."""
@@ -34,12 +40,14 @@ class RuleResult:
 
     Attributes:
         in_force: the rule that was applied: `own` where the requested one could not be fitted.
-        threshold: scores from here on are unknown.
+        threshold: scores from here on are unknown; infinity where nothing is rejected.
         note: summary of the fit.
         scores: by name, as fractions: the fields of `unida.evaluation.metrics.Score` and `h3`;
             None where undefined.
         confusion: rows are true classes (the shared ones, then unknown), columns predictions (all
             known classes, then unknown); counts.
+        share: estimated share of unknown images, by a rule that estimates it.
+        interval: of that estimate, where there is one.
     """
 
     in_force: str
@@ -47,6 +55,8 @@ class RuleResult:
     note: str
     scores: dict[str, float | None]
     confusion: list[list[int]]
+    share: float | None = None
+    interval: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -71,8 +81,8 @@ class Result:
         options: fields of `RunConfig` except paths and `refine`: steps, batch, backbone, …
         settings: all settings of the method.
         rules: by the name of the requested reject rule.
-        ranking: threshold-free numbers: auroc, oscr, nmi, closed (accuracy of the most likely
-            class on known images).
+        ranking: numbers that no rule is needed for: auroc, oscr, nmi, closed (accuracy of the most
+            likely class on known images), best_threshold (oracle).
         oracle: computed with target labels, for reference only, and only on request: `h` at the
             best step and that `step`, by rule.
         seconds: of training.
@@ -126,14 +136,26 @@ def row_name(entry: str, refine: str) -> str:
     return f"{entry} + {'refinement' if refine == REFINED else refine}"
 
 
+def shift_name(setting: str, unknown_classes: int | None) -> str:
+    """Return the name of a category shift: a setting, or `oda-2` with that many unknown classes."""
+    return setting if unknown_classes is None else f"{setting}-{unknown_classes}"
+
+
 def without_off(options: dict[str, Any]) -> dict[str, Any]:
     """Return the options except those in `OFF` that are not in use."""
     return {name: value for name, value in options.items() if name not in OFF or OFF[name] != value}
 
 
 def to_json(result: Result) -> str:
-    """Serialise a result as one line."""
-    return json.dumps({"format": FORMAT} | dataclasses.asdict(result))
+    """Serialise a result as one line.
+
+    JSON has no infinity: a threshold of infinity is null, of minus infinity the lowest number.
+    """
+    values = dataclasses.asdict(result)
+    for rule in values["rules"].values():
+        if math.isinf(rule["threshold"]):
+            rule["threshold"] = None if rule["threshold"] > 0 else -sys.float_info.max
+    return json.dumps({"format": FORMAT} | values, allow_nan=False)
 
 
 def from_json(text: str, where: str) -> Result:
@@ -151,10 +173,19 @@ def from_json(text: str, where: str) -> Result:
             )
         if found == 1:
             values = _migrate(values)
-        rules = {k: RuleResult(**v) for k, v in values.pop("rules").items()}
+        rules = {name: _rule(**rule) for name, rule in values.pop("rules").items()}
         return Result(rules=rules, **values)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{where} is not a result of unida bench ({error!r}).") from None
+
+
+def _rule(
+    threshold: float | None, interval: list[float] | None = None, **values: Any
+) -> RuleResult:
+    pair = None if interval is None else (interval[0], interval[1])
+    return RuleResult(
+        threshold=math.inf if threshold is None else threshold, interval=pair, **values
+    )
 
 
 def _migrate(values: dict[str, Any]) -> dict[str, Any]:

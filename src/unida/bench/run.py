@@ -1,6 +1,7 @@
 """Execution of a benchmark's jobs, on this machine or on a Ray cluster."""
 
 import os
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,15 @@ from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.local_runner import run_local
 from unida.bench.ray_runner import run_on_ray
-from unida.bench.results import gather
+from unida.bench.results import FEW_UNKNOWN, SETTINGS, gather
 from unida.bench.worker import Places
 from unida.config import current_options, split_pairs
 from unida.errors import require
 from unida.methods import METHODS
 from unida.methods.presets import PRESETS
 from unida.protocols.digits import write_whole_digits
+from unida.protocols.schema import Protocol
+from unida.protocols.tasks import split_of
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,41 @@ def resolve_entries(text: str) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()]
     require(bool(names), "methods", text, "one name at least")
     return [entry for name in names for entry in groups.get(name, [name])]
+
+
+def resolve_settings(protocol: Protocol, text: str) -> dict[str, list[int | None]]:
+    """Return settings with their numbers of unknown classes, where None stands for all of them.
+
+    Args:
+        protocol: of the data set.
+        text: settings with commas between. `oda-2` is `oda` with its first two unknown classes;
+            `all` is `SETTINGS` and `FEW_UNKNOWN`, as far as the protocol has them.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    require(bool(names), "setting", text, "one setting at least")
+    found: dict[str, list[int | None]] = {}
+    for name in names:
+        for setting, number in _every(protocol) if name == "all" else [_setting(protocol, name)]:
+            split = split_of(protocol, setting, number)
+            is_whole = split == protocol.splits[setting]
+            numbers = found.setdefault(setting, [])
+            numbers += [n for n in [None if is_whole else number] if n not in numbers]
+    return found
+
+
+def _every(protocol: Protocol) -> list[tuple[str, int | None]]:
+    every: list[tuple[str, int | None]] = [(n, None) for n in SETTINGS if n in protocol.splits]
+    require(bool(every), f"a setting of {protocol.name}", "all", ", ".join(protocol.splits))
+    oda = protocol.splits.get("oda")
+    most = len(oda.target_private) if oda else 0
+    return every + [("oda", n) for n in FEW_UNKNOWN if n < most]
+
+
+def _setting(protocol: Protocol, name: str) -> tuple[str, int | None]:
+    match = re.fullmatch(r"(.+)-(\d+)", name)
+    if match and name not in protocol.splits:
+        return match[1], int(match[2])
+    return name, None
 
 
 def resolve_options(pairs: Iterable[str]) -> dict[str, str]:

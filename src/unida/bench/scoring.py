@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import json
-import math
 import os
 import platform
 import subprocess
@@ -65,17 +64,19 @@ class Oracle:
         line: dict[str, Any] = {"step": step}
         for name, scored in ((ALONE, fitted.classifier), (refine, fitted.refined)):
             found = compare(scored, names, self.task.known_classes, fit_rules(scored.unknown_score))
-            line[name] = {rule: score.h for rule, score in found.scores.items()}
+            line[name] = defined({rule: score.h for rule, score in found.scores.items()})
         with self.file.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
     def best(self, refine: str) -> dict[str, dict[str, float]]:
-        """Return the best H of any checkpoint and its step, by rule."""
+        """Return the best H of any checkpoint and its step, by rule; none where H is undefined."""
         lines = [json.loads(line) for line in self.file.read_text().splitlines()]
         best = {}
         for rule in lines[0][refine]:
-            line = max(lines, key=lambda line: _nan_last(line[refine][rule]))
-            best[rule] = {"h": line[refine][rule], "step": line["step"]}
+            found = [line for line in lines if line[refine][rule] is not None]
+            if found:
+                line = max(found, key=lambda line: float(line[refine][rule]))
+                best[rule] = {"h": line[refine][rule], "step": line["step"]}
         return best
 
 
@@ -156,7 +157,15 @@ def score_rules(
     def under(name: str, rule: Rule) -> RuleResult:
         counts = confusion(found.labels, predicted_labels(found.scored, rule), len(known))
         scores = all_scores(found.scores[name], ranking)
-        return RuleResult(rule.name, rule.threshold, rule.note, scores, counts[rows].tolist())
+        return RuleResult(
+            rule.name,
+            rule.threshold,
+            rule.note,
+            scores,
+            counts[rows].tolist(),
+            getattr(rule, "share", None),
+            getattr(rule, "interval", None),
+        )
 
     return {name: under(name, rules[name]) for name in found.scores}
 
@@ -234,7 +243,3 @@ def commit_of_code() -> str:
     except OSError:
         found = ""
     return os.environ.get("UNIDA_COMMIT") or found or "unknown"
-
-
-def _nan_last(value: float) -> float:
-    return -1.0 if math.isnan(value) else value

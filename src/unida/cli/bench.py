@@ -41,7 +41,9 @@ class Bench(Command):
     data: Path | None = None
     """Folder of the data set, with its domains as folders. The digits need none."""
     setting: str = "unda"
-    """unda, oda, pda, closed, or another of the protocol."""
+    """unda, oda, pda, closed, or another of the protocol; several with commas between. oda-2 is oda
+    with two unknown classes. 'all' is closed, pda, oda, unda, oda-1, oda-2 and oda-5, as far as the
+    protocol has them."""
     methods: str = "source_only,ovanet,san"
     """Methods and presets with commas between, 'all', or 'ablation'; one with settings is
     san:lam=0.3:beta=1."""
@@ -56,7 +58,7 @@ class Bench(Command):
     noise: str = "0"
     """Shares of source labels to make wrong, with commas between: 0,0.1,0.3."""
     unknowns: str = "all"
-    """Numbers of target-private classes, with commas between: 10,20,50."""
+    """Numbers of target-private classes of the one setting, with commas between: 10,20,50."""
     oracle: bool = False
     """Also score every checkpoint with target labels, for a column called 'oracle'."""
     on: Literal["local", "ray"] = "local"
@@ -108,7 +110,7 @@ class Bench(Command):
     def jobs(self) -> "list[Job]":
         """Return the jobs of the command."""
         from unida.bench.jobs import check_noise, plan
-        from unida.bench.run import resolve_entries, resolve_options
+        from unida.bench.run import resolve_entries, resolve_options, resolve_settings
         from unida.protocols.tasks import load_protocol, parse_tasks
 
         for name, least in (
@@ -120,18 +122,27 @@ class Bench(Command):
             value = getattr(self, name)
             require(value is None or value >= least, name, value, f"{least} or more")
         protocol, path = load_protocol(self.protocol), Path(self.protocol)
-        unknowns = [None] if self.unknowns == "all" else _numbers(self.unknowns, "unknowns", int)
-        return plan(
-            str(path.absolute()) if path.suffix == ".toml" else protocol.name,
-            self.setting,
-            resolve_entries(self.methods),
-            parse_tasks(protocol, self.tasks),
-            range(self.first_seed, self.first_seed + self.seeds),
-            resolve_options(self.option),
-            label_noise=[check_noise(share) for share in _numbers(self.noise, "noise", float)],
-            unknown_classes=unknowns,
-            oracle=self.oracle,
-        )
+        settings = resolve_settings(protocol, self.setting)
+        if self.unknowns != "all":
+            is_one = list(settings.values()) == [[None]]
+            require(is_one, "unknowns", self.unknowns, "'all' unless --setting is one setting")
+            settings = {s: [*_numbers(self.unknowns, "unknowns", int)] for s in settings}
+        jobs = [
+            job
+            for setting, unknowns in settings.items()
+            for job in plan(
+                str(path.absolute()) if path.suffix == ".toml" else protocol.name,
+                setting,
+                resolve_entries(self.methods),
+                parse_tasks(protocol, self.tasks),
+                range(self.first_seed, self.first_seed + self.seeds),
+                resolve_options(self.option),
+                label_noise=[check_noise(share) for share in _numbers(self.noise, "noise", float)],
+                unknown_classes=unknowns,
+                oracle=self.oracle,
+            )
+        ]
+        return sorted(jobs, key=lambda job: job.seed)  # a seed of all settings before the next
 
 
 def _numbers(text: str, field: str, kind: Callable[[str], N]) -> list[N]:
@@ -191,7 +202,10 @@ def _seconds_left(
 
 
 def progress_table(jobs: "list[Job]", folder: "ResultsFolder", seconds_left: float | None) -> Table:
-    """Return how many runs are done, running and failed: methods down, tasks across."""
+    """Return how many runs are done, running and failed: methods down, tasks across.
+
+    A row is a method, or a method in one of several settings.
+    """
     states = {job.name: folder.state(job) for job in jobs}
     count = Counter(states.values())
     left = "" if not seconds_left else f", about {_duration(seconds_left)} left"
@@ -200,12 +214,16 @@ def progress_table(jobs: "list[Job]", folder: "ResultsFolder", seconds_left: flo
     table = Table("method", caption=caption)
     for source, target in tasks:
         table.add_column(f"{source} → {target}", justify="right")
-    for entry in dict.fromkeys(job.entry for job in jobs):
+    many = len({job.shift for job in jobs}) > 1
+    rows: dict[str, list[Job]] = {}
+    for job in jobs:
+        rows.setdefault(f"{job.entry}, {job.shift}" if many else job.entry, []).append(job)
+    for name, of_row in rows.items():
         cells = []
         for task in tasks:
-            here = [j for j in jobs if j.entry == entry and (j.source, j.target) == task]
+            here = [job for job in of_row if (job.source, job.target) == task]
             cells.append(_cell(Counter(states[job.name] for job in here), len(here)))
-        table.add_row(entry, *cells)
+        table.add_row(name, *cells)
     return table
 
 

@@ -94,21 +94,34 @@ def score(
     )
 
 
+def universal_value(h: float, known_instance: float, unknown: float) -> float:
+    """Return the number by which category shifts are compared, from the fields of a `Score`.
+
+    It is H where the target has known and unknown images. Elsewhere it is the share of images that
+    are right; a rejected image of a known class is wrong.
+    """
+    if math.isnan(known_instance) or math.isnan(unknown):
+        return unknown if math.isnan(known_instance) else known_instance
+    return h
+
+
 @dataclass(frozen=True)
 class Ranking:
-    """Metrics that depend on no threshold; NaN where undefined.
+    """Metrics that depend on no fitted threshold; NaN where undefined.
 
     Attributes:
         auroc: of the unknown score (`auroc`).
         oscr: of predicted class and unknown score together (`oscr`).
         nmi: of the unknown images' features (`novel_nmi`).
         closed: share of known images whose most likely class is right.
+        best_threshold: `universal_value` at the best threshold of all; oracle, since target labels choose it.
     """
 
     auroc: float
     oscr: float
     nmi: float
     closed: float
+    best_threshold: float = NAN
 
 
 def rank_scores(
@@ -132,6 +145,7 @@ def rank_scores(
         oscr=oscr(y, best, scored.unknown_score, unknown),
         nmi=novel_nmi(scored.features, true_classes, seed, np.flatnonzero(is_unknown)),
         closed=_mean((best == y)[~is_unknown]),
+        best_threshold=best_threshold(y, best, scored.unknown_score, unknown),
     )
 
 
@@ -166,6 +180,48 @@ def oscr(
     y, best = _paired(y, best_class, "predictions")
     known = y != unknown
     return _mean(_unknown_above(s[known], s[~known]) * (best == y)[known])
+
+
+def best_threshold(
+    labels: npt.ArrayLike, best_class: npt.ArrayLike, unknown_scores: npt.ArrayLike, unknown: int
+) -> float:
+    """Compute the highest `universal_value` that one threshold on the unknown score reaches.
+
+    All thresholds are compared, by cumulative sums over the sorted scores. Target labels choose
+    among them, so the number is an oracle: it bounds what a reject rule can reach.
+
+    Args:
+        labels: true classes; `unknown` for every class the source does not have.
+        best_class: the most likely known class, also of rejected images.
+        unknown_scores: higher is more likely unknown; NaN and infinity are always rejected.
+        unknown: the number that stands for unknown.
+    """
+    y, s = _scored(labels, unknown_scores)
+    y, best = _paired(y, best_class, "predictions")
+    if not y.size:
+        return NAN
+    order = np.argsort(s, kind="stable")
+    y, s, best = y[order], s[order], best[order]
+    is_unknown = y == unknown
+    # A threshold accepts the images before the first with its score, or all finite ones.
+    first = np.flatnonzero(s[1:] != s[:-1]) + 1
+    accepted = np.unique(np.concatenate([[0], first, [np.searchsorted(s, np.inf)]]))
+
+    def total(weights: FloatArray) -> FloatArray:
+        return np.concatenate([[0.0], np.cumsum(weights)])[accepted]
+
+    right = (best == y) & ~is_unknown
+    rejected = 1 - total(is_unknown / max(is_unknown.sum(), 1))
+    if is_unknown.all():
+        return float(rejected.max())
+    if not is_unknown.any():
+        return float(total(right / len(y)).max())
+    _, place, counts = np.unique(y, return_inverse=True, return_counts=True)
+    n_classes = len(counts) - 1
+    known = total(right / (n_classes * counts[place]))
+    both = known + rejected
+    h = np.divide(2 * known * rejected, both, out=np.zeros_like(both), where=both > 0)
+    return float(h.max())
 
 
 def h3(known: float, unknown: float, nmi: float) -> float:
