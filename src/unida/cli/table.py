@@ -38,6 +38,9 @@ class TableCommand(Command):
     """Show H of the best step by target labels, for reference, if the bench recorded it."""
     full: bool = False
     """The long form: a row for every task, method and rule, with all scores, time and size."""
+    universal: bool = False
+    """Every category shift of a data set in one table (H where images are unknown, else accuracy
+    with rejected images counted wrong), and the estimated shares of unknown images."""
 
     def execute(self) -> None:
         """Write the tables to files or to standard output."""
@@ -51,6 +54,7 @@ class TableCommand(Command):
             published=self.published,
             oracle=self.oracle,
             full=self.full,
+            universal=self.universal,
         )
         for name in FORMATS if self.format == "all" else [self.format]:
             self._write(FORMATS[name](tables), f"tables.{name}")

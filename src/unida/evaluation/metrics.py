@@ -114,7 +114,7 @@ class Ranking:
         oscr: of predicted class and unknown score together (`oscr`).
         nmi: of the unknown images' features (`novel_nmi`).
         closed: share of known images whose most likely class is right.
-        best_threshold: `universal_value` at the best threshold of all; oracle, since target labels choose it.
+        best_threshold: `universal_value` at the best threshold; oracle, as target labels choose it.
     """
 
     auroc: float
@@ -208,7 +208,7 @@ def best_threshold(
     accepted = np.unique(np.concatenate([[0], first, [np.searchsorted(s, np.inf)]]))
 
     def total(weights: FloatArray) -> FloatArray:
-        return np.concatenate([[0.0], np.cumsum(weights)])[accepted]
+        return np.asarray(np.concatenate([[0.0], np.cumsum(weights)])[accepted])
 
     right = (best == y) & ~is_unknown
     rejected = 1 - total(is_unknown / max(is_unknown.sum(), 1))

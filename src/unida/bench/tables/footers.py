@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from unida.bench.results import ALONE, Result
-from unida.bench.tables.groups import Line, ResultGroup, traits, usual_options
+from unida.bench.tables.groups import DataGroup, Line, ResultGroup, traits, usual_options
 from unida.bench.tables.published import paper
 
 SHOWN_OPTIONS = ("steps", "batch", "image_size", "lr", "backbone", "weights", "precision")
@@ -24,16 +24,35 @@ NO_UNKNOWN = (
 
 def footer(group: ResultGroup, lines: list[Line]) -> list[str]:
     """Describe data, options, seeds and origin of the runs in these rows."""
-    runs = [run for line in lines for run in line.all_runs()]
     return [
         _data(group),
-        _options(group, runs),
-        _seeds(lines),
-        _made_with(runs),
+        *_runs(group.results, lines),
         *_unlike_the_paper(group),
         *_refined(lines),
         *_reconstructions(lines),
     ]
+
+
+def shifts_footer(group: DataGroup, lines: list[Line]) -> list[str]:
+    """Describe the same of a data set with several category shifts."""
+    numbers = (f"{name} {' / '.join(map(str, s.classes))}" for name, s in group.shifts.items())
+    by_tasks: dict[tuple[str, ...], list[str]] = {}
+    for name, shift in group.shifts.items():
+        by_tasks.setdefault(tuple(shift.tasks), []).append(name)
+    tasks = [f"{_list(tasks)} ({_list(names)})" for tasks, names in by_tasks.items()]
+    return [
+        f"Data: {group.results[0].data}; shared / source-private / target-private classes: "
+        f"{_list(numbers)}.",
+        f"Tasks: {'; '.join(tasks) if len(tasks) > 1 else _list(next(iter(by_tasks)))}.",
+        *_runs(group.results, lines),
+        *_refined(lines),
+        *_reconstructions(lines),
+    ]
+
+
+def _runs(results: list[Result], lines: list[Line]) -> list[str]:
+    runs = [run for line in lines for run in line.all_runs()]
+    return [_options(results, runs), _seeds(lines), _made_with(runs)]
 
 
 def how_measured(what: str, lines: list[Line]) -> str:
@@ -58,8 +77,8 @@ def _data(group: ResultGroup) -> str:
     )
 
 
-def _options(group: ResultGroup, runs: list[Result]) -> str:
-    usual = usual_options(group)
+def _options(results: list[Result], runs: list[Result]) -> str:
+    usual = usual_options(results)
     texts = []
     set_ = [name for name in SHOWN_IF_SET if _is_set(usual.get(name))]
     for name in (*SHOWN_OPTIONS, *set_):
@@ -132,10 +151,11 @@ def _reconstructions(lines: list[Line]) -> list[str]:
 
 def incomplete(lines: list[Line], tasks: list[str]) -> list[str]:
     """Name the rows without an average, and why they have none."""
-    done = {line.label: len(line.runs) for line in lines if len(line.runs) < len(tasks)}
     by_count: dict[int, list[str]] = {}
-    for label, count in done.items():
-        by_count.setdefault(count, []).append(label)
+    for line in lines:
+        done = sum(task in line.runs for task in tasks)
+        if done < len(tasks):
+            by_count.setdefault(done, []).append(line.label)
     return [
         f"{count} of {len(tasks)} tasks are done, so there is no average: {', '.join(labels)}."
         for count, labels in sorted(by_count.items())

@@ -1,5 +1,6 @@
 """Results grouped into rows that may be averaged: they differ in task and seed only."""
 
+import dataclasses
 import json
 import math
 import zlib
@@ -8,11 +9,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import mean, stdev
 
-from unida.bench.results import ALONE, OFF, REFINED, Result, row_name
+from unida.bench.results import (
+    ALONE,
+    FEW_UNKNOWN,
+    OFF,
+    REFINED,
+    SETTINGS,
+    Result,
+    row_name,
+    shift_name,
+)
 from unida.bench.tables.published import Classes, PaperData, PublishedTable, paper
 from unida.config import ENVIRONMENT
 from unida.errors import UserError
 from unida.methods import METHODS
+from unida.protocols.sets import set_names
+from unida.protocols.tasks import load_protocol
 
 NO_TRAIT = ENVIRONMENT | {
     "seed", "method", "settings", "refine", "checkpoint_every", "reject", "weights", "precision",
@@ -33,6 +45,9 @@ ORDER = (
     "glc",
 )
 """The paper's order of methods, with others inserted by year; the rest follows."""
+
+FEW = tuple(shift_name("oda", number) for number in FEW_UNKNOWN)
+"""Names of the category shifts with few unknown classes."""
 
 REFINE_ORDER = (ALONE, "knn (z)", "knn", f"{REFINED} (z)", REFINED)
 """A method alone comes first, then its refinements."""
@@ -132,10 +147,33 @@ class ResultGroup:
         return {task for task, run in by_task if (run.source, run.target) in pairs}
 
     @property
+    def data_title(self) -> str:
+        return self.data.title if self.data else self.results[0].data
+
+    @property
     def title(self) -> str:
-        first = self.results[0]
-        name = self.data.title if self.data else first.data
-        return f"{name}, {first.setting.upper()} ({' / '.join(map(str, self.classes))})"
+        numbers = " / ".join(map(str, self.classes))
+        return f"{self.data_title}, {self.results[0].setting.upper()} ({numbers})"
+
+
+@dataclass(frozen=True)
+class DataGroup:
+    """All results of one data set.
+
+    Attributes:
+        results: all of them.
+        shifts: by name of the category shift (`shift_name`), in the order of the columns. Their
+            tasks are those with a result.
+        rows: for each row of a table, its lines by shift.
+    """
+
+    results: list[Result]
+    shifts: dict[str, ResultGroup]
+    rows: list[dict[str, Line]]
+
+    @property
+    def title(self) -> str:
+        return next(iter(self.shifts.values())).data_title
 
 
 def group_results(results: list[Result]) -> list[ResultGroup]:
@@ -146,6 +184,49 @@ def group_results(results: list[Result]) -> list[ResultGroup]:
     return [_make_group(group) for group in groups.values()]
 
 
+def group_shifts(results: list[Result]) -> list[DataGroup]:
+    """Return a group for every data set; runs with other options than most are rows of their own.
+
+    A run with fewer unknown classes than its setting has is of a shift of its own, such as `oda-2`.
+    """
+    by_data: dict[str, list[Result]] = {}
+    for result in results:
+        by_data.setdefault(result.data, []).append(result)
+    return [_make_data_group(group) for group in by_data.values()]
+
+
+def _make_data_group(results: list[Result]) -> DataGroup:
+    by_setting: dict[str, list[Result]] = {}
+    for result in results:
+        by_setting.setdefault(result.setting, []).append(result)
+    found: dict[str, list[Result]] = {}
+    for setting, runs in by_setting.items():
+        most = _all_unknown(runs)
+        for run in runs:
+            number = run.unknown_classes if run.unknown_classes < most else None
+            found.setdefault(shift_name(setting, number), []).append(run)
+    usual = _usual_traits(results)
+    first = [name for name in (*SETTINGS, *FEW) if name in found]
+    shifts = {name: _make_group(found[name], usual) for name in dict.fromkeys([*first, *found])}
+    rows: dict[tuple[str, str, str], dict[str, Line]] = {}
+    for name, group in shifts.items():
+        for line in group.lines:
+            rows.setdefault((line.entry, line.refine, line.variant), {})[name] = line
+    return DataGroup(
+        results,
+        {name: dataclasses.replace(group, tasks=group.shown) for name, group in shifts.items()},
+        sorted(rows.values(), key=lambda lines: _place(next(iter(lines.values())))),
+    )
+
+
+def _all_unknown(results: list[Result]) -> int:
+    """Return the unknown classes of a setting: the protocol's, or the most that occur."""
+    first, most = results[0], max(run.unknown_classes for run in results)
+    splits = load_protocol(first.data).splits if first.data in set_names() else {}
+    split = splits.get(first.setting)
+    return max(most, len(split.target_private)) if split else most
+
+
 def one_group(results: list[Result]) -> ResultGroup:
     """Return the group of results that all belong to one data set and setting."""
     kinds = {(r.data, r.setting) for r in results}
@@ -154,14 +235,21 @@ def one_group(results: list[Result]) -> ResultGroup:
     return _make_group(results)
 
 
-def _make_group(results: list[Result]) -> ResultGroup:
-    """Arrange the results of one data set and setting in rows."""
+def _make_group(
+    results: list[Result], usual: dict[tuple[object, ...], str] | None = None
+) -> ResultGroup:
+    """Arrange the results of one data set and setting in rows.
+
+    Args:
+        results: of one data set and setting; with `usual`, of one category shift.
+        usual: traits of most results of the data set; by default of these results.
+    """
     data = paper().find_data(results[0].data)
     if data and not all(data.task(r.source, r.target) for r in results):
         data = None  # other domains than the paper's
-    table = paper().find_table(data, results[0].setting) if data else None
+    table = paper().find_table(data, results[0].setting) if data and usual is None else None
     classes = _classes(results, table)
-    lines = _lines(results, data, classes)
+    lines = _lines(results, data, classes, usual or _usual_traits(results))
     present = list(dict.fromkeys(_task(r, data) for r in results))
     tasks = list(data.tasks) if data else present
     return ResultGroup(
@@ -192,8 +280,12 @@ def _task(result: Result, data: PaperData | None) -> str:
     return (data and data.task(result.source, result.target)) or result.task
 
 
-def _lines(results: list[Result], data: PaperData | None, classes: Classes) -> list[Line]:
-    usual = _usual_traits(results)
+def _lines(
+    results: list[Result],
+    data: PaperData | None,
+    classes: Classes,
+    usual: dict[tuple[object, ...], str],
+) -> list[Line]:
     lines: dict[tuple[str, str, str], Line] = {}
     for result in results:
         variant = _variant(result, usual, classes)
@@ -246,7 +338,7 @@ def _precision(result: Result) -> str:
 
 
 def _of_task(result: Result) -> dict[str, str]:
-    """Return what must be equal for all runs on a task with as many unknown classes."""
+    """Return what must be equal for all runs on a task with the same setting and classes."""
     names = json.dumps([result.known_classes, result.shared_classes])
     images = " / ".join(f"{count} {name}" for name, count in result.images.items())
     return {"classes": f"list {zlib.crc32(names.encode()):08x}", "images": images}
@@ -259,7 +351,8 @@ def _keyed_traits(result: Result) -> Iterable[tuple[tuple[object, ...], str, str
     for name, setting in result.settings.items():
         yield (result.row, name), name, str(setting)
     for name, value in _of_task(result).items():
-        yield (result.source, result.target, result.unknown_classes, name), name, value
+        task = (result.setting, result.source, result.target, result.unknown_classes)
+        yield (*task, name), name, value
 
 
 def _usual_traits(results: list[Result]) -> dict[tuple[object, ...], str]:
@@ -282,7 +375,7 @@ def _variant(result: Result, usual: dict[tuple[object, ...], str], classes: Clas
     return ", ".join(words)
 
 
-def usual_options(group: ResultGroup) -> dict[str, str]:
-    """Return the options that most runs of the group share."""
-    usual = _usual_traits(group.results)
+def usual_options(results: list[Result]) -> dict[str, str]:
+    """Return the options that most runs share."""
+    usual = _usual_traits(results)
     return {str(key[1]): value for key, value in usual.items() if key[0] is None}

@@ -1,6 +1,7 @@
 """The metrics of the tables, and the numbers of a row: mean and deviation over seeds."""
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import mean, stdev
 
@@ -9,6 +10,7 @@ from unida.bench.tables.groups import Line, ResultGroup, Stat, stat, traits
 from unida.bench.tables.published import paper
 from unida.bench.tables.render import Record
 from unida.errors import require
+from unida.evaluation.metrics import universal_value
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,13 @@ METRICS = {
     "h3": Metric("H3", in_full=True),
     "nmi": Metric("NMI of unknowns", is_ranking=True),
     "closed": Metric("closed-set accuracy", is_ranking=True, needs_unknown=False),
+    "value": Metric("value", needs_unknown=False),
+    "best_threshold": Metric("best threshold (oracle)", is_ranking=True, needs_unknown=False),
 }
 """Every score that `unida.evaluation.metrics` computes, in the order of the long form's columns."""
+
+NOTHING = "none"
+"""The rule that rejects nothing: a reference, shown only where it is asked for by name."""
 
 Measure = Callable[[Result], float | None]
 """Maps a run to one of its numbers; None where undefined."""
@@ -54,9 +61,19 @@ def metric_of(metric: str, rule: str) -> Measure:
     def measure(run: Result) -> float | None:
         if METRICS[metric].is_ranking:
             return _percent(run.ranking.get(metric))
-        return _percent(run.rules[rule].scores.get(metric)) if rule in run.rules else None
+        if rule not in run.rules:
+            return None
+        scores = run.rules[rule].scores
+        return _percent(_value(scores) if metric == "value" else scores.get(metric))
 
     return measure
+
+
+def _value(scores: Mapping[str, float | None]) -> float | None:
+    """Derive the value, which results do not hold, from the scores under a rule."""
+    found = (scores.get(name) for name in ("h", "known_instance", "unknown"))
+    value = universal_value(*(math.nan if score is None else score for score in found))
+    return None if math.isnan(value) else value
 
 
 def oracle_of(rule: str) -> Measure:
@@ -81,13 +98,22 @@ def average(line: Line, tasks: list[str], measure: Measure) -> Stat | None:
     means = [cell.mean for cell in cells if cell]
     if not tasks or len(means) < len(tasks):
         return None
+    return mean_of(means, list(seed_averages(line, tasks, measure).values()))
+
+
+def mean_of(means: list[float], by_seed: list[float]) -> Stat:
+    """Return the mean of means, with the deviation of the same mean between seeds."""
+    return Stat(mean(means), stdev(by_seed) if len(by_seed) > 1 else None, len(by_seed))
+
+
+def seed_averages(line: Line, tasks: list[str], measure: Measure) -> dict[int, float]:
+    """Return the average over tasks of each seed that has all of them."""
     by_seed: dict[int, list[float]] = {}
     for task in tasks:
-        for seed, run in line.runs[task].items():
+        for seed, run in line.runs.get(task, {}).items():
             value = stat([measure(run)])
             by_seed.setdefault(seed, []).extend([value.mean] if value else [])
-    complete = [mean(values) for values in by_seed.values() if len(values) == len(tasks)]
-    return Stat(mean(means), stdev(complete) if len(complete) > 1 else None, len(complete))
+    return {seed: mean(v) for seed, v in by_seed.items() if len(v) == len(tasks)}
 
 
 def in_percent(cell: Stat | None, usual: int) -> str:
@@ -118,7 +144,7 @@ def pairs(lines: list[Line], rule: str, metric: str) -> list[tuple[Line, str]]:
     """Return rows: each line under each requested rule; once where the metric needs no rule."""
     found = []
     for line in lines:
-        rules = [name for name in rules_of(line) if rule in ("both", name)]
+        rules = [r for r in rules_of(line) if r == rule or (rule == "both" and r != NOTHING)]
         found += [(line, name) for name in (rules[:1] if METRICS[metric].is_ranking else rules)]
     if not found:
         recorded = sorted({name for line in lines for name in rules_of(line)})

@@ -11,6 +11,7 @@ from unida.bench.tables.full import full_table
 from unida.bench.tables.groups import Pairs, group_results
 from unida.bench.tables.paper_style import PaperStyle, paper_table
 from unida.bench.tables.render import Table, to_csv, to_latex, to_markdown
+from unida.bench.tables.universal import universal_tables
 from unida.errors import UserError, require
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "to_csv",
     "to_latex",
     "to_markdown",
+    "universal_tables",
 ]
 
 FORMATS: dict[str, Callable[[Sequence[Table]], str]] = {
@@ -41,18 +43,23 @@ def make_tables(
     published: bool = False,
     oracle: bool = False,
     full: bool = False,
+    universal: bool = False,
 ) -> list[Table]:
     """Make the tables of a benchmark.
 
     Args:
         place: folder of results, or a `.jsonl` file of them; notes.toml beside it is read.
-        rule: reject rule: own, mixture or both.
+        rule: a reject rule, or `both` for all that were recorded.
         metric: score shown by the paper's layout.
         published: show published numbers of every task too.
         oracle: show H of the best step by target labels.
         full: the long form, with all scores, time and size.
+        universal: every category shift of a data set in one table.
     """
+    require(not (full and universal), "universal", True, "False with full")
     results, notes = read_results(place), read_notes(place)
+    if universal:
+        return universal_tables(results, rule=rule, searched=notes.searched)
     if not full:
         return paper_tables(results, PaperStyle(metric, rule, oracle, published, notes.searched))
     return [
