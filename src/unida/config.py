@@ -100,8 +100,8 @@ class ModelConfig(_Checked):
     """The backbone and how it is trained."""
 
     backbone: str = "resnet50"
-    """small_cnn, resnet18/34/50/101/152 (add -v1 for the 2015 stride layout), hf:DIRECTORY-OR-ID
-    or timm:NAME."""
+    """small_cnn, resnet18/34/50/101/152 (add -v1 for the 2015 stride layout), efficientnet_lite2,
+    hf:DIRECTORY-OR-ID or timm:NAME."""
     weights: str | None = None
     """Backbone weights: a safetensors or torch file, or 'none' to start from scratch. By default
     the published ImageNet weights from the Hugging Face hub (small_cnn: none)."""

@@ -1,4 +1,4 @@
-"""Backbones by name: our ResNet and small CNN, `hf:` and `timm:` adapters.
+"""Backbones by name: our ResNet, EfficientNet-Lite2 and small CNN, `hf:` and `timm:` adapters.
 
 Each maps images in [0, 1] to features (B, D). A backbone is added as one file with an `nn.Module`
 that has `out_features`, and one line of `BACKBONES`.
@@ -15,6 +15,7 @@ from torch import nn
 from unida.errors import UserError, require
 from unida.models.backbones import hf, timm
 from unida.models.backbones.base import PRECOMPUTED, Backbone, precomputed_features
+from unida.models.backbones.efficientnet_lite import EfficientNetLite2
 from unida.models.backbones.resnet import ResNet
 from unida.models.backbones.small_cnn import SmallCNN
 from unida.models.weights import (
@@ -51,6 +52,7 @@ BACKBONES: dict[str, Architecture] = {
     "resnet50-v1": Architecture(partial(ResNet, "resnet50", stride_first=True)),
     "resnet101-v1": Architecture(partial(ResNet, "resnet101", stride_first=True)),
     "resnet152-v1": Architecture(partial(ResNet, "resnet152", stride_first=True)),
+    "efficientnet_lite2": Architecture(EfficientNetLite2, "timm/tf_efficientnet_lite2.in1k"),
 }
 """Our own networks, by name."""
 
