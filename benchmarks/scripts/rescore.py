@@ -1,57 +1,96 @@
-"""Fit the reject rules of this version to the stored scores of finished runs.
+"""Fit refinement and reject rules of this version to the trained models of finished runs.
 
-    python benchmarks/scripts/rescore.py RESULTS ...
+    python benchmarks/scripts/rescore.py RUNS OUT
 
-RESULTS are folders of `unida bench`, whose results are rewritten. No model is needed: these rules
-use the target's scores only. Numbers that depend on no threshold stay; the oracle, which belongs to
-other rules, is removed. `made_with` then names the commit of the rules beside that of the run.
+RUNS is a folder of `unida bench --keep-models`; OUT gets `results.jsonl`. Training is left as it
+was; everything after it is done as `unida bench` does it. `made_with` names the commit of the
+training and, as `rules`, that of the rules.
 """
 
 import argparse
 import dataclasses
-import math
-from collections import defaultdict
+import json
 from pathlib import Path
 
 import numpy as np
+import torch
 
-from unida.bench.arrays import Arrays, read_arrays
-from unida.bench.results import RESULT, Result, gather, read_runs, write_results
-from unida.bench.scoring import commit_of_code, score_rules
-from unida.decision.rejection import fit_rules
-from unida.evaluation.evaluate import compare
-from unida.evaluation.metrics import Ranking
-from unida.types import Scored
+from unida.bench.jobs import Job
+from unida.bench.results import RESULT, Result, read_results, write_results
+from unida.bench.scoring import commit_of_code, score_run
+from unida.data.domain import load_domains
+from unida.data.embeddings import embed
+from unida.data.samples import read_labelled, read_unlabelled
+from unida.methods.presets import load_config
+from unida.model import load
+from unida.protocols.tasks import TaskFiles
+from unida.result import fit_decision
+from unida.training.run_folder import RunFolder
+from unida.utils.devices import pick_device
+from unida.utils.progress import NO_PROGRESS, ignore
 
 
-def rescore(result: Result, arrays: Arrays) -> Result:
-    """Return the result under rules fitted now; a rule that needs more than scores stays."""
-    known, shared = result.known_classes, result.shared_classes
-    rules = fit_rules(arrays.unknown_score)
-    scored = Scored(np.eye(len(known))[arrays.best], arrays.unknown_score, arrays.features)
-    found = compare(scored, arrays.true_class, known, rules)
-    ranking = Ranking(**{k: math.nan if v is None else v for k, v in result.ranking.items()})
-    return dataclasses.replace(
-        result,
-        rules=result.rules | score_rules(found, ranking, rules, (known, shared)),
-        made_with=result.made_with | {"rules": commit_of_code()},
-        oracle={},  # of the rules before
+def rescore(folder: Path) -> list[Result]:
+    """Return the results of a run, the method alone and refined, under the rules of today."""
+    run = RunFolder(folder)
+    before = read_results(folder / RESULT)[0]
+    config = load_config(run.config).replace(refine="knn", reject="share")
+    model, device = load(folder, "cpu"), pick_device("cpu")
+    method, backbone = model.method, model.backbone
+    samples = {
+        "source": read_labelled(config.data.source),
+        "target": read_unlabelled(config.data.target),
+    }
+    domains = load_domains(config, device, samples, NO_PROGRESS.task)
+    if config.model.frozen:
+        domains = {k: embed(domain, backbone, (), config, ignore) for k, domain in domains.items()}
+    source, target = domains["source"], domains["target"]
+    history = [[json.loads(line) for line in run.metrics.read_text().splitlines()]]
+    held_out = source.part(np.arange(0))
+    config = config.replace(settings=method.config)
+    result = fit_decision(config, [method], backbone, source, held_out, target, history)
+    made_with = before.made_with | {"rules": commit_of_code()}
+    scored = score_run(result, _job(before), _task(before, config.data.source, config.data.target))
+    return [
+        dataclasses.replace(one, made_with=made_with, options=before.options) for one, _ in scored
+    ]
+
+
+def _job(result: Result) -> Job:
+    return Job(
+        result.data, result.setting, result.source, result.target, result.entry, result.seed
+    )
+
+
+def _task(result: Result, source: str, target: str) -> TaskFiles:
+    return TaskFiles(
+        source=Path(source),
+        target=Path(target),
+        known_classes=tuple(result.known_classes),
+        shared_classes=tuple(result.shared_classes),
+        unknown_classes=result.unknown_classes,
+        source_images=result.images["source"],
+        target_images=result.images["target"],
+        unknown_images=result.images["unknown"],
+        changed_labels=0,
     )
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("results", type=Path, nargs="+", help="folders of unida bench")
-    for place in parser.parse_args(argv).results:
-        rescored: dict[Path, list[Result]] = defaultdict(list)
-        for folder, result in read_runs(place):
-            if folder is None:
-                parser.error(f"{place} has no run folders")
-            rescored[folder].append(rescore(result, read_arrays(folder, result.refine)))
-        for folder, results in rescored.items():
-            write_results(folder / RESULT, results)
-        gather(place)
-        print(f"{place}: {len(rescored)} runs")
+    parser.add_argument("runs", type=Path, help="folder of unida bench --keep-models")
+    parser.add_argument("out", type=Path, help="folder of the new results")
+    parser.add_argument("--part", default="0/1", help="I/N: every N-th run from the I-th on")
+    given = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    first, every = map(int, given.part.split("/"))
+    finished = sorted(file.parent for file in given.runs.glob(f"runs/*/{RESULT}"))
+    for folder in finished[first::every]:
+        place = given.out / "runs" / folder.name
+        if not (place / RESULT).exists():
+            place.mkdir(parents=True, exist_ok=True)
+            write_results(place / RESULT, rescore(folder))
+            print(folder.name, flush=True)
 
 
 if __name__ == "__main__":

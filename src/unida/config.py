@@ -22,8 +22,7 @@ Precision = Literal["auto", "fp32", "tf32", "bf16"]
 CacheMode = Literal["auto", "memory", "disk", "stream"]
 BatchNorm = Literal["auto", "batch", "stored"]
 Switch = Literal["auto", "on", "off"]
-Refinement = Literal["none", "knn", "prototypes,knn"]
-Refine = Literal["auto", Refinement]
+Refinement = Literal["none", "knn"]
 
 FORMAT = 2
 """Of config.json. 1: all options in one flat mapping, settings as texts."""
@@ -177,11 +176,11 @@ class ComputeConfig(_Checked):
 class DecisionConfig(_Checked):
     """From a method's outputs to labels."""
 
-    refine: Refine = "auto"
-    """Refinement of the outputs on the target, after training: none, k-NN smoothing of scores and
-    probabilities (knn), or target prototypes and k-NN smoothing (prototypes,knn)."""
-    reject: str = "mixture"
-    """How 'unknown' is decided in predictions.csv: own, mixture, source[:SHARE] or
+    refine: Refinement = "knn"
+    """Refinement of the outputs on the target, after training: none, or k-NN smoothing of scores
+    and probabilities."""
+    reject: str = "share"
+    """How 'unknown' is decided in predictions.csv: share, own, mixture, none, source[:SHARE] or
     threshold:VALUE; `unida methods` describes them. `unida predict --reject` may change it."""
     ensemble: int = 1
     """Models to train, each from its own seed, whose outputs are averaged: three are a little
@@ -283,6 +282,10 @@ RENAMED: dict[str, str | dict[str, dict[str, Any]]] = {
 """Options of the last release and their names now, or what each value is now."""
 
 
+RENAMED_VALUES = {"refine": {"auto": "knn", "prototypes,knn": "knn"}}
+"""Values of options of the last release, and what they are now."""
+
+
 def current_options(options: Mapping[str, Any], warn: bool = True) -> dict[str, Any]:
     """Return options by today's names; a renamed one is understood for one release.
 
@@ -292,7 +295,9 @@ def current_options(options: Mapping[str, Any], warn: bool = True) -> dict[str, 
     """
     current: dict[str, Any] = {}
     for name, value in options.items():
-        now = RENAMED.get(name)
+        now: str | dict[str, Any] | None = RENAMED.get(name)
+        if value in RENAMED_VALUES.get(name, {}):
+            now = {value: {name: RENAMED_VALUES[name][value]}}
         if now is None:
             new = {name: value}
         elif isinstance(now, str):

@@ -37,7 +37,9 @@ def migrate_model(
         allowed = f"{OLDEST} to {newest}; use the release of unida that wrote it, or train it again"
         raise UserError(f"format of {where} is {found!r}; allowed: {allowed}.")
     d = dict(description)
-    return (d, tensors) if found == newest else _from_format_6(d, tensors)
+    if found == 6:
+        d, tensors = _from_format_6(d, tensors)
+    return (_from_format_7(d) if d["format"] == 7 else d), tensors
 
 
 def migrate_checkpoint(tensors: Tensors) -> Tensors:
@@ -58,6 +60,11 @@ def _from_format_6(d: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any],
         "shares_backbone": d.pop("one_network", False),
     }
     return d, moved
+
+
+def _from_format_7(d: dict[str, Any]) -> dict[str, Any]:
+    """Add what the rule of a model was fitted to, which earlier models did not keep."""
+    return d | {"format": 8, "reference": None, "target": []}
 
 
 def _without_refinement(

@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,8 @@ from unida.data.in_memory import Opener, decode_opened, wrap_array
 from unida.data.pixels import ArrayStore
 from unida.data.samples import Skipped, read_unlabelled
 from unida.decision.calibration import confidence
-from unida.decision.inference import predict_batches, predict_images
+from unida.decision.category_shift import MAX_TARGET, MIN_TARGET, SourceReference
+from unida.decision.inference import predict_batches, predict_images, target_outputs
 from unida.decision.predictor import (
     AnyPredictor,
     Ensemble,
@@ -30,7 +32,7 @@ from unida.decision.predictor import (
     member_backbones,
 )
 from unida.decision.refinement import Refiner
-from unida.decision.rejection import Rule, decide, pick_rule
+from unida.decision.rejection import Rule, decide, fit_rules, pick_rule, quantiles
 from unida.errors import UserError, require, shorten
 from unida.legacy import migrate_model
 from unida.methods import METHODS, Method
@@ -38,12 +40,15 @@ from unida.models.backbones import rebuild_backbone
 from unida.models.backbones.base import Backbone
 from unida.models.weights import load_strictly, read_weights
 from unida.training.run_folder import RunFolder, write_file
-from unida.types import Prediction, Scored, Sizes
+from unida.types import FloatArray, Prediction, Scored, Sizes
 from unida.utils import distributed
+from unida.utils.chunking import subsample
 from unida.utils.devices import pick_device
 from unida.utils.parallel import in_order
 
-FORMAT = 7
+FORMAT = 8
+_REFERENCE = "reference."
+"""Start of the names of the reference's tensors in the file."""
 
 OneImage = str | Path | Image.Image | Opener
 ImageInput = Sequence[OneImage] | OneImage | Tensor | npt.NDArray[Any]
@@ -66,6 +71,8 @@ class Model:
         temperature: of the confidences (`unida.decision.calibration`).
         known: quantiles of the unknown scores of held-out source images
             (`unida.decision.rejection`).
+        target: quantiles of the unknown scores that the rules were fitted to.
+        reference: source images, to fit a rule to another target; models of version 0.1 have none.
     """
 
     predictor: AnyPredictor
@@ -78,6 +85,8 @@ class Model:
     device: torch.device
     temperature: float = 1.0
     known: tuple[float, ...] = ()
+    target: tuple[float, ...] = ()
+    reference: SourceReference | None = None
 
     @property
     def method(self) -> Method:
@@ -95,6 +104,48 @@ class Model:
     def with_rule(self, name: str) -> "Model":
         """Return the model with one more rule."""
         return dataclasses.replace(self, rules=self.rules | {name: self.rule(name)})
+
+    def refit_rules(
+        self, images: ImageInput, skipped: list[Skipped] | None = None
+    ) -> tuple["Model", list[Path | None], Scored]:
+        """Fit the reject rules to other images, without training.
+
+        Args:
+            images: as for `predict`; unlabelled, from the domain they will be used on.
+            skipped: collects bad files; without it a bad file is an error.
+
+        Returns:
+            The model with the rules; the path of each image that could be used, and its outputs.
+        """
+        if self.reference is None:
+            raise UserError(
+                "The model is of version 0.1 and has no source images to fit a rule with: train "
+                "again, or take another --reject."
+            )
+        of_backbone: list[Tensor] = []
+        paths, scored = self.score(images, skipped, features=False, of_backbone=of_backbone)
+        y = distributed.gather(torch.cat(of_backbone))
+        some = torch.from_numpy(subsample(len(y), MAX_TARGET, 0, "neighbours"))
+        outputs = target_outputs(scored, self.reference, some, y[some.to(y.device)])
+        rules = self.rules | fit_rules(outputs, self.known)
+        changed = dataclasses.replace(self, rules=rules, target=quantiles(scored.unknown_score))
+        return changed, paths, scored
+
+    def score_shift(self, scores: FloatArray) -> float | None:
+        """Compare unknown scores with those that the rules were fitted to.
+
+        Returns:
+            The Kolmogorov-Smirnov distance beyond what chance explains, from 0 to 1; None where
+            the model has no such scores or there are fewer than 20.
+        """
+        if not self.target or len(scores) < MIN_TARGET:
+            return None
+        of_fit = np.array(self.target)
+        levels = np.linspace(0, 1, len(of_fit))
+        ordered = np.sort(scores)
+        empirical = np.arange(1, len(ordered) + 1) / len(ordered)
+        distance = np.abs(np.interp(ordered, of_fit, levels) - empirical).max()
+        return max(0.0, float(distance) - 1.63 / math.sqrt(len(scores)))
 
     def predict(
         self,
@@ -117,9 +168,19 @@ class Model:
         return list(to_predictions(paths, scored, rule, self.classes, self.temperature))
 
     def score(
-        self, images: ImageInput, skipped: list[Skipped] | None = None, features: bool = True
+        self,
+        images: ImageInput,
+        skipped: list[Skipped] | None = None,
+        features: bool = True,
+        of_backbone: list[Tensor] | None = None,
     ) -> tuple[list[Path | None], Scored]:
-        """Compute outputs on images, before a rule is applied; `features` if they are wanted.
+        """Compute outputs on images, before a rule is applied.
+
+        Args:
+            images: as for `predict`.
+            skipped: collects bad files; without it a bad file is an error.
+            features: whether those of the method are wanted.
+            of_backbone: collects the features of the backbone, (N, D).
 
         Returns:
             The path of each image that could be used (None for one in memory) and its outputs.
@@ -129,7 +190,7 @@ class Model:
         if isinstance(images, np.ndarray):
             images = wrap_array(images).items
         if isinstance(images, Tensor):
-            return self._score_embeddings(images, features)
+            return self._score_embeddings(images, features, of_backbone)
         if self.backbone.is_precomputed:
             raise UserError(
                 "This model was trained on embeddings and has no backbone: pass embeddings, "
@@ -156,7 +217,13 @@ class Model:
             self._refuse_one()
         batches = itertools.chain([first], decoded)
         scored = predict_batches(
-            self.predictor, batches, len(items), self.image_size, self.device, features
+            self.predictor,
+            batches,
+            len(items),
+            self.image_size,
+            self.device,
+            features,
+            of_backbone,
         )
         paths, bad = distributed.gather_objects(paths), distributed.gather_objects(bad)
         if bad and skipped is None:
@@ -168,7 +235,9 @@ class Model:
             skipped += bad
         return paths, scored
 
-    def _score_embeddings(self, rows: Tensor, features: bool) -> tuple[list[Path | None], Scored]:
+    def _score_embeddings(
+        self, rows: Tensor, features: bool, of_backbone: list[Tensor] | None
+    ) -> tuple[list[Path | None], Scored]:
         """Compute outputs on embeddings, a row an image."""
         width = self.backbone.out_features
         fits = rows.ndim in (2, 3) and rows.shape[-1] == width and len(rows) > 0
@@ -177,7 +246,7 @@ class Model:
             self._refuse_one()
         store = ArrayStore((rows if rows.ndim == 3 else rows[:, None]).float())
         scored = predict_images(
-            self.predictor, store, self.image_size, self.device, features=features
+            self.predictor, store, self.image_size, self.device, features, of_backbone
         )
         return [None] * len(rows), scored
 
@@ -231,9 +300,11 @@ class Model:
             "image_size": self.image_size,
             "pixel_size": self.pixel_size,
             "reject": self.reject,
-            "rules": {name: dataclasses.asdict(rule) for name, rule in self.rules.items()},
+            "rules": {name: rule.to_json() for name, rule in self.rules.items()},
             "temperature": self.temperature,
             "known": self.known,
+            "target": self.target,
+            "reference": self.reference.config if self.reference else None,
             "refiners": [one.refiner.config if one.refiner else None for one in members],
             "shares_backbone": isinstance(self.predictor, Ensemble)
             and self.predictor.shares_backbone,
@@ -243,6 +314,11 @@ class Model:
             for name, tensor in self.predictor.state_dict().items()
             if name not in _training_only(self.predictor)
         }
+        if self.reference:
+            tensors |= {
+                f"{_REFERENCE}{name}": tensor.cpu().contiguous()
+                for name, tensor in self.reference.state_dict().items()
+            }
         content = save_tensors(tensors, metadata={"unida": json.dumps(description)})
         write_file(path, lambda file: file.write(content))
 
@@ -260,20 +336,30 @@ def load(run: str | Path, device: str = "auto") -> Model:
     if "unida" not in metadata:
         raise UserError(f"{path} is not a model of unida.")
     d, tensors = migrate_model(json.loads(metadata["unida"]), tensors, FORMAT, str(path))
-    predictor = _build_predictor(d)
-    load_strictly(predictor, {_module_name(k, d): v for k, v in tensors.items()}, str(path), True)
-    where = pick_device(device)
+    predictor, where = _build_predictor(d), pick_device(device)
+    of_reference, of_predictor = {}, {}
+    for name, tensor in tensors.items():
+        if name.startswith(_REFERENCE):
+            of_reference[name.removeprefix(_REFERENCE)] = tensor
+        else:
+            of_predictor[_module_name(name, d)] = tensor
+    load_strictly(predictor, of_predictor, str(path), True)
+    reference = SourceReference(**d["reference"]) if d["reference"] else None
+    if reference:
+        load_strictly(reference, of_reference, str(path), True)
     return Model(
         predictor=predictor.to(where).eval(),
         method_name=d["method"],
         classes=tuple(d["classes"]),
         image_size=d["image_size"],
         pixel_size=d["pixel_size"],
-        rules={name: Rule(**rule) for name, rule in d["rules"].items()},
+        rules={name: Rule.from_json(rule) for name, rule in d["rules"].items()},
         reject=d["reject"],
         device=where,
         temperature=d["temperature"],
         known=tuple(d["known"]),
+        target=tuple(d["target"]),
+        reference=reference.to(where) if reference else None,
     )
 
 

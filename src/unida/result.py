@@ -5,20 +5,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from unida.config import RunConfig
 from unida.data.domain import Domain
 from unida.data.samples import Samples
 from unida.decision.calibration import Calibration, calibrate
+from unida.decision.category_shift import balanced_index
 from unida.decision.inference import fit_target, mean_scored, predict_images
-from unida.decision.predictor import AnyPredictor, combine, is_partial
-from unida.decision.rejection import fit_rules, pick_rule, quantiles
+from unida.decision.predictor import AnyPredictor, combine
+from unida.decision.rejection import TargetOutputs, fit_rules, pick_rule, quantiles
 from unida.evaluation.diagnostics import Diagnostic, diagnose, images_per_class
 from unida.evaluation.feature_store import MOST_IMAGES, MOST_OF_SOURCE, build_feature_store
 from unida.methods import Method
 from unida.model import Model, to_predictions
 from unida.models.backbones.base import Backbone
-from unida.training.loop import resolve_refinement
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import IntArray, Scored
 from unida.utils import distributed
@@ -34,11 +35,13 @@ class ScoredDomain:
         samples: the images.
         scored: outputs after refinement.
         classifier: outputs of the method alone; of the target only, elsewhere as `scored`.
+        alone: what reject rules of the method alone are fitted to; of the target only.
     """
 
     samples: Samples
     scored: Scored
     classifier: Scored
+    alone: TargetOutputs | None = None
 
     @property
     def labels(self) -> IntArray:
@@ -82,10 +85,11 @@ def fit_decision(
 ) -> RunResult:
     """Fit refinement, reject rules and calibration, with every image forwarded once."""
     size, device = config.data.image_size, target.device
-    refinement = resolve_refinement(config, methods[0])
     features = len(target) <= MOST_IMAGES
+    some_source = balanced(source)
     fitted = [
-        fit_target(method, target.pixels, size, device, refinement, features) for method in methods
+        fit_target(method, target.pixels, some_source, size, config.decision.refine, features)
+        for method in methods
     ]
     predictor = combine([one.predictor for one in fitted], backbone).to(device)
     refined = mean_scored([one.refined for one in fitted])
@@ -96,7 +100,7 @@ def fit_decision(
     # A transductive method's outputs depend on the images beside an image: they do not carry over.
     alone = not predictor.method.about.transductive
     of_known = quantiles(known.scored.unknown_score if alone else np.empty(0))
-    rules, reject = fit_rules(refined.unknown_score, of_known), config.decision.reject
+    rules, reject = fit_rules(fitted[0].outputs(refined), of_known), config.decision.reject
     model = Model(
         predictor=predictor,
         method_name=config.method,
@@ -108,6 +112,8 @@ def fit_decision(
         device=device,
         temperature=calibration.temperature,
         known=of_known,
+        target=quantiles(refined.unknown_score),
+        reference=fitted[0].reference,
     )
     return RunResult(
         config=config,
@@ -115,10 +121,16 @@ def fit_decision(
         calibration=calibration,
         source=_score(predictor, some, size, features),
         held_out=known,
-        target=ScoredDomain(target.samples, refined, classifier),
+        target=ScoredDomain(target.samples, refined, classifier, fitted[0].outputs(classifier)),
         counts=images_per_class(source.samples),
         history=history,
     )
+
+
+def balanced(source: Domain) -> Domain:
+    """Return the source images that a target is compared with, as many of each class."""
+    assert source.samples.labels is not None
+    return source.part(balanced_index(torch.from_numpy(source.samples.labels)).numpy())
 
 
 def _score(
@@ -163,10 +175,6 @@ def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) 
         "%d target images, %d of them unknown by the rule %r (%s): %s",
         *(len(target.samples), n_unknown, rule.name, rule.note, folder.predictions),
     )
-    if is_partial(model.predictor):
-        logger.warning(
-            "No prototypes: too few target images were accepted; the classifier decides."
-        )
     logger.info("Confidence: %s.", result.calibration.note)
     if distributed.is_main_process():
         diagnostics = diagnose(

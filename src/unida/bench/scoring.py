@@ -37,8 +37,7 @@ from unida.methods import Method
 from unida.model import Model
 from unida.ops.pca import joint_pca
 from unida.protocols.tasks import TaskFiles, load_protocol
-from unida.result import RunResult, ScoredDomain
-from unida.training.loop import resolve_refinement
+from unida.result import RunResult, ScoredDomain, balanced
 from unida.types import Scored
 from unida.utils.devices import pick_device
 from unida.utils.progress import NO_PROGRESS, ignore
@@ -52,18 +51,20 @@ class Oracle:
 
     def __init__(self, task: TaskFiles, config: RunConfig, folder: Path) -> None:
         self.task, self.config, self.file = task, config, folder / "oracle.jsonl"
-        self._target: Domain | None = None
+        self._domains: dict[str, Domain] = {}
 
     def __call__(self, step: int, method: Method) -> None:
-        if self._target is None:
-            self._target = _load_target(self.config, self.task, method)
-        target, refine = self._target, resolve_refinement(self.config, method)
-        size = self.config.data.image_size
-        fitted = fit_target(method, target.pixels, size, target.device, refine, features=False)
+        if not self._domains:
+            self._domains = _load_domains(self.config, self.task, method)
+        source, target = self._domains["source"], self._domains["target"]
+        refine, size = self.config.decision.refine, self.config.data.image_size
+        fitted = fit_target(method, target.pixels, source, size, refine, features=False)
         names = true_names(target.samples.paths, self.task)
         line: dict[str, Any] = {"step": step}
         for name, scored in ((ALONE, fitted.classifier), (refine, fitted.refined)):
-            found = compare(scored, names, self.task.known_classes, fit_rules(scored.unknown_score))
+            found = compare(
+                scored, names, self.task.known_classes, fit_rules(fitted.outputs(scored))
+            )
             line[name] = defined({rule: score.h for rule, score in found.scores.items()})
         with self.file.open("a") as file:
             file.write(json.dumps(line) + "\n")
@@ -85,7 +86,8 @@ def score_run(
 ) -> list[tuple[Result, Arrays]]:
     """Score the last step of a run under every rule: the method alone, then refined if it was."""
     refine, target, model = run.config.decision.refine, run.target, run.model
-    alone = (ALONE, target.classifier, fit_rules(target.classifier.unknown_score))
+    assert target.alone is not None
+    alone = (ALONE, target.classifier, fit_rules(target.alone))
     if refine == ALONE:
         alone = (ALONE, target.classifier, model.rules)
     refined = [(refine, target.scored, model.rules)] if refine != ALONE else []
@@ -163,8 +165,8 @@ def score_rules(
             rule.note,
             scores,
             counts[rows].tolist(),
-            getattr(rule, "share", None),
-            getattr(rule, "interval", None),
+            rule.share,
+            rule.interval,
         )
 
     return {name: under(name, rules[name]) for name in found.scores}
@@ -181,13 +183,17 @@ def training_seconds(history: Sequence[Sequence[Mapping[str, Any]]]) -> float:
     return total
 
 
-def _load_target(config: RunConfig, task: TaskFiles, method: Method) -> Domain:
-    """Load the target as the run does; the embeddings of a frozen run are cached."""
-    samples, device = {"target": read_labelled(task.target)}, pick_device(config.compute.device)
-    domain = load_domains(config, device, samples, NO_PROGRESS.task)["target"]
-    if not config.model.frozen:
-        return domain
-    return embed(domain, method.backbone, method.target_views, config, ignore)
+def _load_domains(config: RunConfig, task: TaskFiles, method: Method) -> dict[str, Domain]:
+    """Load the domains as the run does, of the source a sample; embeddings are cached."""
+    samples = {"source": read_labelled(task.source), "target": read_labelled(task.target)}
+    domains = load_domains(config, pick_device(config.compute.device), samples, NO_PROGRESS.task)
+    if config.model.frozen:
+        views = {"source": method.source_views, "target": method.target_views}
+        domains = {
+            name: embed(domain, method.backbone, views[name], config, ignore)
+            for name, domain in domains.items()
+        }
+    return domains | {"source": balanced(domains["source"])}
 
 
 def _arrays(found: Evaluation, source: ScoredDomain) -> Arrays:

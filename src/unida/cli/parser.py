@@ -13,7 +13,7 @@ import tyro
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
 from tyro.constructors import StructTypeInfo as TypeInfo
 
-from unida.config import RENAMED, current_options
+from unida.config import RENAMED, RENAMED_VALUES, current_options
 from unida.errors import UserError, require
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ def _current(args: list[str], names: set[str]) -> list[str]:
 
 def _new_names(name: str) -> set[str]:
     """Return the options that a renamed one is now; none where it was not renamed."""
-    new = RENAMED.get(name)
+    new = name if name in RENAMED_VALUES else RENAMED.get(name)
     if new is None or isinstance(new, str):
         return {new} if new else set()
     return {key for options in new.values() for key in options}

@@ -32,8 +32,11 @@ class Predict(Command):
     format: Literal["csv", "jsonl"] = "csv"
     """CSV with a header, or one JSON object a line."""
     reject: str | None = None
-    """own, mixture, source[:SHARE] or threshold:VALUE; by default the run's rule. `unida methods`
-    describes them."""
+    """share, own, mixture, none, source[:SHARE] or threshold:VALUE; by default the run's rule.
+    `unida methods` describes them."""
+    refit_rule: bool = False
+    """Fit the reject rule to these images, without training: for a later folder that holds another
+    share of unknown images."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
@@ -41,7 +44,8 @@ class Predict(Command):
         """Predict, and write the labels to a file or to standard output."""
         from unida.data.samples import Skipped
         from unida.decision.rejection import describe_rule
-        from unida.model import load
+        from unida.evaluation.diagnostics import warn_of_shift
+        from unida.model import load, to_predictions
         from unida.training.predictions import prediction_lines
         from unida.training.run_folder import require_writable, write_lines
         from unida.utils import distributed
@@ -58,7 +62,14 @@ class Predict(Command):
         if self.reject and describe_rule(self.reject, rule) != self.reject:
             logger.info("%s: %s.", describe_rule(self.reject, rule), rule.note)
         skipped: list[Skipped] = []
-        predictions = model.predict(self.paths, self.reject, skipped)
+        if self.refit_rule:
+            model, paths, scored = model.refit_rules(self.paths, skipped)
+            rule = model.rule(self.reject)
+            logger.info("Fitted to these images: %s (%s).", rule.name, rule.note)
+        else:
+            paths, scored = model.score(self.paths, skipped, features=False)
+            warn_of_shift(model, scored.unknown_score, rule)
+        predictions = to_predictions(paths, scored, rule, model.classes, model.temperature)
         if self.format == "csv":
             lines = prediction_lines(predictions)
         else:

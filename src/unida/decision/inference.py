@@ -4,14 +4,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from unida.config import Refinement
 from unida.data.augmentations import EVAL_VIEW, make_view
+from unida.data.domain import Domain
 from unida.data.pixels import PixelStore
+from unida.decision.category_shift import (
+    ShiftSigns,
+    SourceReference,
+    build_reference,
+)
 from unida.decision.predictor import AnyPredictor, Predictor
 from unida.decision.refinement import bank_index, build_refiner
+from unida.decision.rejection import TargetOutputs
 from unida.methods.base import Method
 from unida.types import Outputs, Scored
 from unida.utils import distributed
@@ -31,11 +39,21 @@ class FittedTarget:
         predictor: the method with its refiner.
         classifier: outputs of the method alone.
         refined: outputs after refinement; the same object without a refiner.
+        reference: source images, in a common space with the target.
+        sample: indices of the target images whose backbone features are kept.
+        features: of these images, (n, D).
     """
 
     predictor: Predictor
     classifier: Scored
     refined: Scored
+    reference: SourceReference
+    sample: Tensor
+    features: Tensor
+
+    def outputs(self, scored: Scored) -> TargetOutputs:
+        """Return what reject rules are fitted to, from outputs on all target images."""
+        return target_outputs(scored, self.reference, self.sample, self.features)
 
 
 def predict_images(
@@ -44,11 +62,34 @@ def predict_images(
     image_size: int,
     device: torch.device,
     features: bool = True,
+    of_backbone: list[Tensor] | None = None,
 ) -> Scored:
     """Score every image in order; the processes share the work."""
     index = torch.arange(len(pixels))[distributed.shard(len(pixels))]
     batches = (pixels.get(chunk) for chunk in torch.split(index, BATCH))
-    return predict_batches(predictor, batches, len(index), image_size, device, features)
+    return predict_batches(
+        predictor, batches, len(index), image_size, device, features, of_backbone
+    )
+
+
+def target_outputs(
+    scored: Scored, reference: SourceReference | None, sample: Tensor, features: Tensor
+) -> TargetOutputs:
+    """Return what reject rules are fitted to.
+
+    Args:
+        scored: outputs on all images of a target.
+        reference: source images; without them some rules cannot be fitted.
+        sample: indices of some of the target images.
+        features: of the backbone, of these images.
+    """
+
+    def compare(is_rejected: npt.NDArray[np.bool_]) -> ShiftSigns:
+        assert reference is not None
+        some = torch.from_numpy(is_rejected)[sample.cpu()]
+        return reference.compare(features, some.to(features.device))
+
+    return TargetOutputs(scored.unknown_score, scored.probs, compare if reference else None)
 
 
 @torch.inference_mode()
@@ -59,6 +100,7 @@ def predict_batches(
     image_size: int,
     device: torch.device,
     features: bool = True,
+    of_backbone: list[Tensor] | None = None,
 ) -> Scored:
     """Score batches of uint8 images (B, 3, S, S).
 
@@ -72,23 +114,29 @@ def predict_batches(
         image_size: side of what the network sees.
         device: where it computes.
         features: whether they are kept; of very many images they are most of the memory.
+        of_backbone: collects the features of the backbone, (N, D), of this process's images.
     """
     predictor.eval()
     if isinstance(predictor, Predictor) and predictor.method.about.transductive:
         outputs, y = _collect(predictor.classify, batches, n_max, image_size, device)
+        if of_backbone is not None:
+            of_backbone.append(y)
         return to_arrays(_refine(predictor, predictor.method.postprocess(outputs), y), features)
     collected = _Collector(n_max, features)
     for images in batches:
-        collected.add(predictor(_view(images, image_size, device)))
+        outputs, y = predictor.predict(_view(images, image_size, device))
+        collected.add(outputs)
+        if of_backbone is not None:
+            of_backbone.append(y)
     return to_arrays(collected.gather(), features)
 
 
 @torch.inference_mode()
 def fit_target(
     method: Method,
-    pixels: PixelStore,
+    target: PixelStore,
+    source: Domain,
     image_size: int,
-    device: torch.device,
     refinement: Refinement,
     features: bool = True,
 ) -> FittedTarget:
@@ -98,32 +146,42 @@ def fit_target(
 
     Args:
         method: trained; is left in evaluation mode.
-        pixels: of the target.
+        target: its images.
+        source: labelled images to compare with (`category_shift.balanced_index`).
         image_size: side of what the network sees.
-        device: where it computes.
-        refinement: which stages.
-        features: whether they are kept.
+        refinement: which one.
+        features: whether those of the method are kept.
     """
     method.eval()
-    n, alone = len(pixels), Predictor(method)
+    device = source.device
+    n, alone = len(target), Predictor(method)
     bank = bank_index(n)
     # All images at once, too, where so few are left that a process would get none.
     at_once = method.about.transductive or n - len(bank) < distributed.world_size()
     first = torch.arange(n) if at_once else bank
-    outputs, y = _collect(alone.classify, _batches(pixels, first), n, image_size, device)
+    outputs, y = _collect(alone.classify, _batches(target, first), n, image_size, device)
+    everything = _batches(source.pixels, torch.arange(len(source)))
+    of_source = _collect(alone.classify, everything, len(source), image_size, device)
     if method.about.transductive:
         outputs = method.postprocess(outputs)
-    refiner = build_refiner(refinement, n, outputs, y)
+    some = bank.to(y.device) if len(first) > len(bank) else slice(None)
+    kept = Outputs(outputs.probs[some], outputs.unknown_score[some], outputs.features[some])
+    kept_y = kept.features if y is outputs.features else y[some]
+    assert source.samples.labels is not None
+    labels = torch.from_numpy(source.samples.labels).to(y.device)
+    refiner = build_refiner(refinement, n, len(source), kept, kept_y)
     if refiner:
-        some = bank.to(y.device) if len(first) > len(bank) else slice(None)
-        kept = Outputs(outputs.probs[some], outputs.unknown_score[some], outputs.features[some])
-        refiner.to(y.device).fit(kept, kept.features if y is outputs.features else y[some])
+        refiner.to(y.device)
+        smoothed = refiner.fit((kept, kept_y), of_source)
     predictor = Predictor(method, refiner).eval()
-    refined = _refine(predictor, outputs, y)
+    if refiner is None:
+        refined = outputs
+    else:
+        refined = smoothed if len(first) == len(bank) else _refine(predictor, outputs, y)
     if len(first) < n:
         rest = torch.from_numpy(np.setdiff1d(np.arange(n), first.numpy(), assume_unique=True))
         both = [_Collector(n, features), _Collector(n, features)]
-        for images in _batches(pixels, rest):
+        for images in _batches(target, rest):
             one, of_batch = predictor.classify(_view(images, image_size, device))
             both[0].add(one)
             both[1].add(predictor.refine(one, of_batch))
@@ -134,7 +192,12 @@ def fit_target(
         )
     classifier = to_arrays(outputs, features)
     return FittedTarget(
-        predictor, classifier, to_arrays(refined, features) if refiner else classifier
+        predictor=predictor,
+        classifier=classifier,
+        refined=to_arrays(refined, features) if refiner else classifier,
+        reference=build_reference(of_source[1], labels, kept_y),
+        sample=bank,
+        features=kept_y,
     )
 
 

@@ -1,7 +1,5 @@
 """k-NN smoothing: average a prediction with those on the most similar target images."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,18 +12,22 @@ _SAME_IMAGE = 1e-4
 
 
 class KNNSmoothing(nn.Module):
-    """Similarity-weighted mean of values over an image and its k nearest target images.
+    """Similarity-weighted mean of values over an image and its nearest target images.
 
-    With similarity P_ij = exp(−d²_ij / u), where d² is the squared distance of centred unit
-    features and u its mean over the k nearest neighbours in the target, the values v_i of image i
-    become (v_i + Σ_j P_ij v_j) / (1 + Σ_j P_ij). A target image is not its own neighbour.
-    Before `fit`, and after `disable`, values are returned as they are.
+    The k nearest neighbours of an image are searched among target and source images. With
+    similarity P_ij = exp(−d²_ij / u), where d² is the squared distance of centred unit features and
+    u its mean over the target, the values v_i of image i become
+    (v_i + Σ_j P_ij v_j) / (1 + Σ_j P_ij), where j runs over the target images among the k. Source
+    images contribute no values. Where they are half of the k or more, the image keeps its own
+    values: it lies in the source, such as one of a class that the target lacks. An image is not
+    its own neighbour.
 
     Args:
         n_images: target images that are kept.
         n_features: length of a feature vector.
         n_values: values an image has.
         k: neighbours.
+        n_source: source images that are kept.
     """
 
     bank: Tensor
@@ -33,30 +35,30 @@ class KNNSmoothing(nn.Module):
     centre: Tensor
     scale: Tensor
 
-    def __init__(self, n_images: int, n_features: int, n_values: int, k: int) -> None:
+    def __init__(
+        self, n_images: int, n_features: int, n_values: int, k: int, n_source: int = 0
+    ) -> None:
         super().__init__()
         self.k = k
-        self.register_buffer("bank", torch.zeros(n_images, n_features))
+        self.register_buffer("bank", torch.zeros(n_images + n_source, n_features))
         self.register_buffer("values", torch.zeros(n_images, n_values))
         self.register_buffer("centre", torch.zeros(n_features))
         self.register_buffer("scale", torch.zeros(()))
 
-    def fit(self, features: Tensor) -> Callable[[Tensor], Tensor]:
-        """Keep the target's features (N, D).
+    def fit(self, features: Tensor, values: Tensor, source: Tensor) -> Tensor:
+        """Keep the target's features (N, D) and values (N, S), and the source's features (M, D).
 
         Returns:
-            The smoothing of values (N, S) of these same images.
+            The smoothed values of these target images, (N, S).
         """
         self.centre.copy_(features.mean(0))
-        self.bank.copy_(self.normalise(features))
-        parts = [self._nearest(part) for part in torch.split(self.bank, 1024)]
+        self.bank.copy_(self.normalise(torch.cat([features, source])))
+        self.values.copy_(values)
+        rows = self.bank[: len(features)]
+        parts = [self._nearest(part) for part in torch.split(rows, 1024)]
         d2, index = (torch.cat(column) for column in zip(*parts, strict=True))
         self.scale.copy_(d2.mean())
-        return lambda values: self._mean(values, values[index], d2)
-
-    def disable(self) -> None:
-        """Return values as they are from here on."""
-        self.scale.zero_()
+        return self._mean(values, d2, index)
 
     def normalise(self, features: Tensor) -> Tensor:
         """Centre features at the target's mean and scale each row to unit length."""
@@ -69,11 +71,14 @@ class KNNSmoothing(nn.Module):
             rows: normalised features.
             values: of the same images.
         """
-        d2, index = self._nearest(rows)
-        return self._mean(values, self.values[index], d2)
+        return self._mean(values, *self._nearest(rows))
 
-    def _mean(self, values: Tensor, neighbours: Tensor, d2: Tensor) -> Tensor:
-        similarity = torch.exp(-d2 / self.scale.clamp_min(1e-12))
+    def _mean(self, values: Tensor, d2: Tensor, index: Tensor) -> Tensor:
+        last = len(self.values) - 1
+        in_target = index <= last
+        in_target &= (in_target.sum(1, keepdim=True) * 2) > self.k
+        similarity = torch.exp(-d2 / self.scale.clamp_min(1e-12)) * in_target
+        neighbours = self.values[index.clamp_max(last)]
         total = values + torch.einsum("bk,bks->bs", similarity, neighbours)
         return total / (1 + similarity.sum(1, keepdim=True))
 

@@ -26,7 +26,12 @@ class Predictor(nn.Module):
         return self.method.backbone
 
     def forward(self, images: Tensor) -> Outputs:
-        return self.refine(*self.classify(images))
+        return self.predict(images)[0]
+
+    def predict(self, images: Tensor) -> tuple[Outputs, Tensor]:
+        """Refined outputs, and the backbone's features of the images (B, D)."""
+        outputs, y = self.classify(images)
+        return self.refine(outputs, y), y
 
     def classify(self, images: Tensor) -> tuple[Outputs, Tensor]:
         """Outputs of the method alone, and the backbone's features of the images (B, D)."""
@@ -62,11 +67,15 @@ class Ensemble(nn.Module):
         return all(member.backbone.is_precomputed for member in self.members)
 
     def forward(self, images: Tensor) -> Outputs:
+        return self.predict(images)[0]
+
+    def predict(self, images: Tensor) -> tuple[Outputs, Tensor]:
+        """Mean outputs, and the features of the first member's backbone (B, D)."""
         y = self.backbone(images)
         outputs = [
             member(y if member.backbone.is_precomputed else images) for member in self.members
         ]
-        return mean_outputs(outputs)
+        return mean_outputs(outputs), y
 
 
 AnyPredictor = Predictor | Ensemble
@@ -113,9 +122,3 @@ def _placeholder(backbone: Backbone) -> Backbone:
     place = precomputed_features(backbone.out_features)
     place.pretrained = backbone.pretrained
     return place
-
-
-def is_partial(predictor: AnyPredictor) -> bool:
-    """Whether the target was too small for the requested prototypes."""
-    members = predictor.members if isinstance(predictor, Ensemble) else [predictor]
-    return any(member.refiner is not None and member.refiner.is_partial for member in members)

@@ -21,22 +21,29 @@ MAX_BANK = 8192
 
 
 class Refiner(nn.Module):
-    """k-NN smoothing of scores and probabilities, after target prototypes where these are wanted.
+    """k-NN smoothing of scores and probabilities.
 
-    Smoothing finds neighbours by the features that the method decides on. With prototypes a second
-    round follows, by the features of the backbone where these are others; on a target too small for
-    prototypes it is left out.
+    The first round finds neighbours by the features that the method decides on, the second by those
+    of the backbone where these are others.
 
     Args:
         n_images: target images that are kept.
-        widths: length of the features of each round of smoothing.
+        widths: length of the features of each round.
         n_classes: known classes.
         k: neighbours.
-        prototypes: whether prototypes replace the classifier's scores and probabilities.
+        n_source: source images that are kept.
+        prototypes: of models of version 0.1 only: target prototypes replace the classifier's
+            scores and probabilities before the smoothing.
     """
 
     def __init__(
-        self, n_images: int, widths: Sequence[int], n_classes: int, k: int, prototypes: bool
+        self,
+        n_images: int,
+        widths: Sequence[int],
+        n_classes: int,
+        k: int,
+        n_source: int = 0,
+        prototypes: bool = False,
     ) -> None:
         super().__init__()
         self.config = {
@@ -44,33 +51,25 @@ class Refiner(nn.Module):
             "widths": list(widths),
             "n_classes": n_classes,
             "k": k,
+            "n_source": n_source,
             "prototypes": prototypes,
         }
         self.prototypes = TargetPrototypes(widths[0], n_classes) if prototypes else None
-        rounds = [KNNSmoothing(n_images, width, 1 + n_classes, k) for width in widths]
+        rounds = [KNNSmoothing(n_images, width, 1 + n_classes, k, n_source) for width in widths]
         self.rounds = cast(Sequence[KNNSmoothing], nn.ModuleList(rounds))
 
-    @property
-    def is_partial(self) -> bool:
-        """Whether the target was too small for the requested prototypes."""
-        return self.prototypes is not None and not self.prototypes.is_fitted
-
     @torch.no_grad()
-    def fit(self, outputs: Outputs, backbone_features: Tensor) -> None:
-        """Fit to the outputs on the kept target images and their features (N, D)."""
-        values = pack_outputs(outputs)
-        features = self._features(outputs, backbone_features)
-        smoothings = [r.fit(f) for r, f in zip(self.rounds, features, strict=True)]
-        if self.prototypes is not None:
-            rows = self.rounds[0].bank
-            self.prototypes.fit(rows, values, smoothings)
-            values = self.prototypes.score(rows, values)
-            if not self.prototypes.is_fitted:
-                for later in self.rounds[1:]:
-                    later.disable()
-        for smoothing, smooth in zip(self.rounds, smoothings, strict=True):
-            smoothing.values.copy_(values)
-            values = smooth(values)
+    def fit(self, target: tuple[Outputs, Tensor], source: tuple[Outputs, Tensor]) -> Outputs:
+        """Fit to outputs and backbone features (N, D) of the kept target and source images.
+
+        Returns:
+            The refined outputs on these target images.
+        """
+        values = pack_outputs(target[0])
+        features = zip(self._features(*target), self._features(*source), strict=True)
+        for smoothing, (of_target, of_source) in zip(self.rounds, features, strict=True):
+            values = smoothing.fit(of_target, values, of_source)
+        return _unpack(values, target[0])
 
     def transform(self, outputs: Outputs, backbone_features: Tensor) -> Outputs:
         """Refine outputs on any images."""
@@ -81,7 +80,7 @@ class Refiner(nn.Module):
             values = self.prototypes.score(rows[0], values)
         for smoothing, row in zip(self.rounds, rows, strict=True):
             values = smoothing.smooth(row, values)
-        return Outputs(values[:, 1:], values[:, 0], outputs.features)
+        return _unpack(values, outputs)
 
     def _features(self, outputs: Outputs, backbone_features: Tensor) -> tuple[Tensor, ...]:
         """Features of each round of smoothing."""
@@ -89,24 +88,24 @@ class Refiner(nn.Module):
 
 
 def build_refiner(
-    refinement: Refinement, n_target: int, outputs: Outputs, backbone_features: Tensor
+    refinement: Refinement, n_target: int, n_source: int, outputs: Outputs, features: Tensor
 ) -> Refiner | None:
     """Build the refiner for a target; None for 'none' and for a target of one image.
 
     Args:
-        refinement: which stages.
+        refinement: which one.
         n_target: images of the target.
+        n_source: source images that are kept.
         outputs: on some images, for the shapes.
-        backbone_features: of the same images.
+        features: of the backbone, of the same images; the same object as those of the outputs
+            where the method decides on them.
     """
     if refinement == "none" or n_target < 2:
         return None
-    widths = [outputs.features.shape[1]]
-    prototypes = refinement == "prototypes,knn"
-    if prototypes and outputs.features is not backbone_features:
-        widths.append(backbone_features.shape[1])
-    n_classes = outputs.probs.shape[1]
-    return Refiner(min(n_target, MAX_BANK), widths, n_classes, min(K, n_target - 1), prototypes)
+    same = outputs.features is features
+    widths = [f.shape[1] for f in (outputs.features, *([] if same else [features]))]
+    n_images, n_classes = min(n_target, MAX_BANK), outputs.probs.shape[1]
+    return Refiner(n_images, widths, n_classes, min(K, n_target + n_source - 1), n_source)
 
 
 def bank_index(n_target: int) -> Tensor:
@@ -117,3 +116,8 @@ def bank_index(n_target: int) -> Tensor:
 def pack_outputs(outputs: Outputs) -> Tensor:
     """Scores and probabilities side by side, (B, 1 + K)."""
     return torch.cat([outputs.unknown_score[:, None], outputs.probs], 1)
+
+
+def _unpack(values: Tensor, outputs: Outputs) -> Outputs:
+    """The inverse of `pack_outputs`, with the features of these outputs."""
+    return Outputs(values[:, 1:], values[:, 0], outputs.features)

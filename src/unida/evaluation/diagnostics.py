@@ -27,6 +27,8 @@ MAX_IMBALANCE = 20
 MAX_DUPLICATE_SHARE = 0.1
 MAX_UNKNOWN_SHARE, MIN_UNKNOWN_SHARE = 0.98, 0.005
 MAX_CLASS_SHARE, MAX_SHARE_RATIO = 0.6, 3
+MAX_SCORE_SHIFT = 0.1
+"""Kolmogorov-Smirnov distance of unknown scores from those a rule was fitted to."""
 DIVERGENCE_RATIO = 3
 
 Labelled = tuple[Scored, IntArray]

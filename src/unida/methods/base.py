@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Generator, Tensor, nn
 
-from unida.config import Refinement
 from unida.data.augmentations import WEAK_VIEW, View
 from unida.errors import require
 from unida.models.backbones.base import Backbone
@@ -108,10 +107,6 @@ class Method(nn.Module, ABC):
     def postprocess(self, outputs: Outputs) -> Outputs:
         """Change the outputs on a whole set at once; for transductive methods."""
         return outputs
-
-    def default_refinement(self) -> Refinement:
-        """Return the refinement of the outputs where a run leaves it open (`unida.decision`)."""
-        return "none"
 
     def head_groups(self) -> list[ParameterGroup]:
         """Group all parameters but the backbone's by learning rate; by default the run's."""

@@ -13,7 +13,7 @@ from typing import Any
 from unida.config import (
     FORMAT,
     GROUPS,
-    Refine,
+    Refinement,
     RunConfig,
     current_options,
     from_mapping,
@@ -99,8 +99,7 @@ def configure(
             "of neighbours is 6.",
             refine,
         )
-        if options.get("refine", "auto") == "auto":
-            options["refine"] = refine
+        options.setdefault("refine", refine)
     typed = make_settings(preset.method, {**preset.settings, **given})
     options = {**preset.options, **current_options(options)}
     return RunConfig.from_flat(method=preset.method, settings=typed, **options)
@@ -143,7 +142,7 @@ def _from_format_1(run: dict[str, Any], resolved: dict[str, Any]) -> dict[str, A
 
 def _without_refinement(
     method: str, settings: Mapping[str, Any]
-) -> tuple[dict[str, Any], Refine | None]:
+) -> tuple[dict[str, Any], Refinement | None]:
     """Split off settings of the last release that are now the option `refine`, and its value."""
     fields = [f.name for f in dataclasses.fields(METHODS[method].Config)]
     if method not in ("san", "ovanet"):
@@ -152,9 +151,4 @@ def _without_refinement(
     rest = {k: v for k, v in settings.items() if k not in old}
     if not old:
         return rest, None
-    refine: Refine = "auto" if method == "san" else "knn"
-    if old.get("neighbours") == "0":
-        refine = "none"
-    elif "anchors" in old:
-        refine = "prototypes,knn" if old["anchors"] == "true" else "knn"
-    return rest, refine
+    return rest, "none" if old.get("neighbours") == "0" else "knn"

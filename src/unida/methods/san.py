@@ -17,7 +17,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from unida.config import Refinement
 from unida.data.augmentations import WEAK_VIEW, strong_view
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
 from unida.methods.base import About, Method, ParameterGroup, require_range, resolve_bounded
@@ -136,9 +135,6 @@ class SAN(Method):
         z = self.projection(self.backbone(images))
         closed, pairs = self.classifier(z)
         return Outputs(closed.softmax(1), self.classifier.unknown_score(closed, pairs), z)
-
-    def default_refinement(self) -> Refinement:
-        return "prototypes,knn" if self.backbone.pretrained else "knn"
 
     def head_groups(self) -> list[ParameterGroup]:
         h, c = list(self.projection.parameters()), list(self.classifier.parameters())

@@ -10,7 +10,7 @@ from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
-from unida.config import BatchNorm, Refinement, RunConfig
+from unida.config import BatchNorm, RunConfig
 from unida.errors import UserError
 from unida.legacy import migrate_checkpoint
 from unida.methods import Method
@@ -149,14 +149,7 @@ def resolve_run(config: RunConfig, method: Method, device: torch.device) -> RunC
         device=str(device),
         precision=precision,
         cuda_graphs="on" if use_cuda_graphs(config, method, device) else "off",
-        refine=resolve_refinement(config, method),
     )
-
-
-def resolve_refinement(config: RunConfig, method: Method) -> Refinement:
-    """Return the refinement of a run; that of the method where the run leaves it open."""
-    refine = config.decision.refine
-    return method.default_refinement() if refine == "auto" else refine
 
 
 def resolve_auto(config: RunConfig, backbone: Backbone) -> RunConfig:
