@@ -57,9 +57,7 @@ def rescore(folder: Path) -> list[Result]:
 
 
 def _job(result: Result) -> Job:
-    return Job(
-        result.data, result.setting, result.source, result.target, result.entry, result.seed
-    )
+    return Job(result.data, result.setting, result.source, result.target, result.entry, result.seed)
 
 
 def _task(result: Result, source: str, target: str) -> TaskFiles:

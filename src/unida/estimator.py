@@ -104,7 +104,7 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         batch: int = 36,
         lr: float = 0.01,
         frozen: bool = False,
-        reject: str = "mixture",
+        reject: str = "share",
         random_state: Any = 0,
         device: str = "auto",
         out: str | Path | None = None,

@@ -105,7 +105,7 @@ def describe(model: Model, rule: Rule) -> dict[str, Any]:
         "with bilinear resampling as Pillow does it",
         "method": model.method_name,
         "rule": rule.name,
-        "threshold": rule.threshold,
+        "threshold": rule.to_json()["threshold"],
         "note": rule.note,
         "temperature": model.temperature,
         "unida": __version__,

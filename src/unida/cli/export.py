@@ -26,8 +26,8 @@ class Export(Command):
     to: Path | None = None
     """File to write; by default model.onnx or model.pt2 beside the model."""
     reject: str | None = None
-    """Reject rule inside: own, mixture, source[:SHARE] or threshold:VALUE; by default the run's.
-    `unida methods` describes them."""
+    """Reject rule inside: share, own, mixture, none, source[:SHARE] or threshold:VALUE; by default
+    the run's. `unida methods` describes them."""
 
     def execute(self) -> None:
         """Export the model."""

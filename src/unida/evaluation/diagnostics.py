@@ -19,7 +19,9 @@ from unida.errors import shorten
 from unida.evaluation.evaluate import defined, predicted_labels, score_rule
 from unida.evaluation.metrics import recalls
 from unida.evaluation.selection import CRITERIA, SelectionData
+from unida.model import Model
 from unida.types import FloatArray, IntArray, Scored
+from unida.utils.logs import logger
 
 SMALL_CLASS, SMALL_SOURCE, SMALL_TARGET = 5, 50, 50
 """Numbers of images below which a class, the source or the target is called small."""
@@ -78,6 +80,7 @@ class RunFacts:
         labels: predicted labels of the target; the number of classes stands for unknown.
         losses: of training, in order of the steps.
         accuracy: mean recall over the classes on source images, held-out ones if there are some.
+        rule: the reject rule in force.
     """
 
     classes: tuple[str, ...]
@@ -85,6 +88,7 @@ class RunFacts:
     labels: IntArray
     losses: FloatArray
     accuracy: float
+    rule: Rule
 
     @property
     def unknown(self) -> float:
@@ -161,8 +165,8 @@ def small_target(facts: DataFacts) -> Diagnostic | None:
         return None
     return Diagnostic(
         f"The target is small: {facts.n_target} images.",
-        "Adaptation and the reject rule 'mixture' learn from the target's images: add more of the "
-        "same kind, labels are not needed, or take --reject own.",
+        "Adaptation and the reject rule learn from the target's images: add more of the same kind, "
+        "labels are not needed.",
     )
 
 
@@ -212,9 +216,8 @@ def nearly_all_unknown(facts: RunFacts) -> Diagnostic | None:
     return Diagnostic(
         f"Nearly every target image was called unknown ({facts.unknown:.1%}).",
         "Check some of them. If they are of known classes, take another rule, which needs no "
-        "training: unida predict RUN IMAGES --reject own, or threshold:VALUE with a larger value "
-        "than the one in force. If that does not help, the target may look too different: more "
-        "source images that look like it would help.",
+        f"training: {_other_rules(facts.rule, 'own', 'none')}. If that does not help, the target "
+        "may look too different: more source images that look like it would help.",
     )
 
 
@@ -225,8 +228,8 @@ def hardly_any_unknown(facts: RunFacts) -> Diagnostic | None:
     return Diagnostic(
         f"Hardly any target image was called unknown ({facts.unknown:.1%}).",
         "That is right if the target has no unknown classes. If it has some, take another rule, "
-        "which needs no training: unida predict RUN IMAGES --reject threshold:VALUE, with a "
-        "smaller value than the one in force (predictions.csv has every unknown score).",
+        f"which needs no training: {_other_rules(facts.rule, 'own', 'mixture')}, or "
+        "threshold:VALUE (predictions.csv has every unknown score).",
     )
 
 
@@ -241,8 +244,38 @@ def dominant_class(facts: RunFacts) -> Diagnostic | None:
         f"{facts.classes[largest]}, which is {usual:.0%} of the source.",
         "Check some of them. If they are of other classes, training has collapsed: take fewer "
         "--steps, a smaller --lr or another --method. If most other images were called unknown, "
-        "try another rule, which needs no training: unida predict RUN IMAGES --reject own.",
+        f"try another rule, which needs no training: {_other_rules(facts.rule, 'own', 'none')}.",
     )
+
+
+@run_check
+def rule_not_fitted(facts: RunFacts) -> Diagnostic | None:
+    if not facts.rule.fell_back:
+        return None
+    return Diagnostic(
+        f"The reject rule could not be fitted to the target: {facts.rule.fell_back}. The method's "
+        "own rule is in force.",
+        "Check the images that were called unknown. If hardly any is, or should be, take another "
+        f"rule, which needs no training: {_other_rules(facts.rule, 'none', 'mixture')}.",
+    )
+
+
+def warn_of_shift(model: Model, scores: FloatArray, rule: Rule) -> None:
+    """Log a warning where unknown scores are unlike those that a rule was fitted to."""
+    shift = model.score_shift(scores)
+    if shift is not None and shift > MAX_SCORE_SHIFT and rule.name in ("share", "mixture"):
+        logger.warning(
+            "The unknown scores of these images are unlike those that the rule %r was fitted to "
+            "(distance %.2f): another share of them may be unknown, or they look different. "
+            "--refit-rule fits the rule to them, without training.",
+            *(rule.name, shift),
+        )
+
+
+def _other_rules(rule: Rule, *names: str) -> str:
+    """Name rules other than the one in force, for an advice."""
+    others = " or ".join(f"--reject {name}" for name in names if name != rule.name)
+    return f"unida predict RUN IMAGES {others}"
 
 
 TARGET_CRITERIA = {name: c for name, c in CRITERIA.items() if c.images == "target"}
@@ -315,6 +348,7 @@ def diagnose(
         labels=predicted_labels(target, rule),
         losses=losses,
         accuracy=mean_recall(*(held_out if has_held_out else source)),
+        rule=rule,
     )
     largest, share = facts.largest_class
     estimates = {"source_accuracy": facts.accuracy}

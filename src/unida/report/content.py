@@ -67,7 +67,7 @@ def notes(data: ReportData) -> list[str]:
 
 def scores(data: ReportData) -> dict[str, Any] | None:
     """Return a histogram of the unknown scores; outliers are counted into the outer bins."""
-    threshold, values = data.rule["threshold"], data.predictions.unknown_score
+    threshold, values = data.threshold, data.predictions.unknown_score
     values = values[np.isfinite(values)]
     if not len(values):
         return None

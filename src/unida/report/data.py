@@ -49,7 +49,7 @@ class ReportData:
             self.labels,
             self.predictions.confidence,
             self.predictions.unknown_score,
-            self.rule["threshold"],
+            self.threshold,
             len(self.classes),
         )
         self.features = _read_features(run, len(self.predictions))
@@ -68,6 +68,14 @@ class ReportData:
     def rule(self) -> dict[str, Any]:
         """The reject rule of the run."""
         return dict(self.model["rules"][self.model["reject"]])
+
+    @property
+    def threshold(self) -> float:
+        """Threshold of the rule; an infinite one is the outermost score."""
+        scores = self.predictions.unknown_score
+        scores = scores[np.isfinite(scores)]
+        value = float(self.rule["threshold"])
+        return float(np.clip(value, scores.min(), scores.max())) if np.isinf(value) else value
 
     @cached_property
     def counts(self) -> IntArray:
