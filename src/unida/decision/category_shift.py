@@ -96,6 +96,11 @@ class SourceReference(nn.Module):
         return self
 
     @torch.no_grad()
+    def transform(self, target: Tensor) -> Tensor:
+        """Project target features (N, D) into the common space, centred at their own mean."""
+        return _unit(_unit(target - target.mean(0)) @ self.projection, centred=True)
+
+    @torch.no_grad()
     def compare(self, target: Tensor, is_rejected: Tensor) -> ShiftSigns:
         """Compare target features (N, D), split into accepted and rejected images.
 
@@ -105,7 +110,7 @@ class SourceReference(nn.Module):
         n = len(target)
         if n < MIN_TARGET or is_rejected.all() or not is_rejected.any():
             return ShiftSigns(1.0, 1.0, 1.0)
-        rows = _unit(_unit(target - target.mean(0)) @ self.projection, centred=True)
+        rows = self.transform(target)
         near, margin = self._margins(rows)
         _, of_source = self._margins(self.images)
         accepted = margin[~is_rejected].mean().clamp_min(1e-9)
