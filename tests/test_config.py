@@ -85,7 +85,8 @@ BAD: list[tuple[str, Any, str]] = [
     ("cache", "ram", "auto, memory, disk, stream"),
     ("cuda_graphs", "true", "auto, on, off"),
     ("schedule", "linear", "inverse_decay, cosine, constant"),
-    ("refine", "some", "auto, none, knn, prototypes,knn"),
+    ("refine", "some", "none, knn"),
+    ("refine", ["knn"], "none, knn"),
 ]
 
 
@@ -241,6 +242,15 @@ class TestConfigure:
         with pytest.raises(UserError, match="launch is 'fast'; allowed: auto, eager"):
             configure(launch="fast")
 
+    @pytest.mark.parametrize("old", ["auto", "prototypes,knn"])
+    def test_a_refinement_of_the_last_release_is_read_as_today_s(
+        self, caplog: pytest.LogCaptureFixture, old: str
+    ) -> None:
+        assert configure(refine=old).decision.refine == "knn"
+        assert [record.getMessage() for record in caplog.records] == [
+            f"Option refine={old} is deprecated: use refine=knn."
+        ]
+
     def test_settings_that_are_now_refinement_become_that_option(
         self, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -252,9 +262,9 @@ class TestConfigure:
             monkeypatch.setattr(METHODS[name], "Config", Settings)
         for method, settings, refine in (
             ("san", {"neighbours": 0}, "none"),
-            ("san", {"neighbours": None, "anchors": True}, "prototypes,knn"),
+            ("san", {"neighbours": None, "anchors": True}, "knn"),
             ("san", {"neighbours": "6", "anchors": "false"}, "knn"),
-            ("san", {"neighbours": 6}, "auto"),
+            ("san", {"neighbours": 6}, "knn"),
             ("ovanet", {"neighbours": 4}, "knn"),
         ):
             caplog.clear()
@@ -262,13 +272,13 @@ class TestConfigure:
             assert (config.settings, config.decision.refine) == (Settings(0.7), refine)
             assert caplog.records
         assert configure("san", {"neighbours": 0}, refine="knn").decision.refine == "knn"
-        assert configure("san", {"neighbours": 0}, refine="auto").decision.refine == "none"
+        assert configure("san", {"neighbours": 0}, refine="auto").decision.refine == "knn"
 
 
 FULL = configure(
     "san", {"beta": 0.3, "contrast": "none"}, source="s", target="t", out="o", weights="none",
     lr=1e-3, backbone_lr=0.25, seed=-1, precision="bf16", flip=False, cache="disk", cache_dir="c",
-    ensemble=2, refine="prototypes,knn",
+    ensemble=2, refine="none",
 )  # fmt: skip
 
 
@@ -291,6 +301,15 @@ class TestStored:
         settings = dict(text.split("=") for text in old["settings"])
         for name in settings.keys() & now["settings"].keys():
             assert float(settings[name]) == now["settings"][name]
+        assert not caplog.records
+
+    def test_a_refinement_of_the_last_release_is_read_without_a_warning(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        path, run = tmp_path / "config.json", to_json(configure("ovanet"))
+        run["decision"]["refine"] = "prototypes,knn"
+        path.write_text(json.dumps({"format": 2, "run": run}))
+        assert load_config(path).decision.refine == "knn"
         assert not caplog.records
 
     def test_a_removed_setting_with_its_old_default_is_dropped(self, tmp_path: Path) -> None:

@@ -281,7 +281,6 @@ RENAMED: dict[str, str | dict[str, dict[str, Any]]] = {
 }
 """Options of the last release and their names now, or what each value is now."""
 
-
 RENAMED_VALUES = {"refine": {"auto": "knn", "prototypes,knn": "knn"}}
 """Values of options of the last release, and what they are now."""
 
@@ -296,7 +295,7 @@ def current_options(options: Mapping[str, Any], warn: bool = True) -> dict[str, 
     current: dict[str, Any] = {}
     for name, value in options.items():
         now: str | dict[str, Any] | None = RENAMED.get(name)
-        if value in RENAMED_VALUES.get(name, {}):
+        if value in tuple(RENAMED_VALUES.get(name, {})):  # it may be a list
             now = {value: {name: RENAMED_VALUES[name][value]}}
         if now is None:
             new = {name: value}

@@ -119,6 +119,7 @@ def load_config(path: Path) -> RunConfig:
             run = _from_format_1(run, dict(content.get("method", {})))
         elif number == FORMAT:
             run |= {name: value for group in GROUPS for name, value in run.pop(group).items()}
+            run = current_options(run, warn=False)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{path} is not the config.json of a run ({error!r}).") from None
     require(number in (1, FORMAT), f"format of {path}", number, f"1 to {FORMAT}")
