@@ -7,9 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from torch import Tensor
 
 from unida.config import RunConfig
+from unida.data.domain import Domain
+from unida.data.pixels import ArrayStore
+from unida.data.samples import Samples
 from unida.methods.presets import configure
 from unida.protocols.digits import uci
 from unida.types import Prediction
@@ -48,6 +53,13 @@ class Task:
             else:
                 args += [f"--{flag}", str(value)]
         return args
+
+
+def labelled(images: Tensor, n_classes: int = 4) -> Domain:
+    """Images in memory as a source domain, their classes in turn."""
+    paths = tuple(Path(f"{number}.png") for number in range(len(images)))
+    samples = Samples(paths, np.arange(len(images)) % n_classes, tuple("abcdefgh"[:n_classes]))
+    return Domain(samples, ArrayStore(images), torch.device("cpu"))
 
 
 def assert_alike(first: Sequence[Prediction], second: Sequence[Prediction]) -> None:

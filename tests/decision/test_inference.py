@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.methods.toys import build
+from tests.tasks import labelled
 from unida.data.pixels import ArrayStore
 from unida.decision import inference, refinement
 from unida.decision.inference import fit_target, predict_batches, predict_images
@@ -15,9 +16,11 @@ from unida.decision.predictor import Predictor
 from unida.types import Outputs, Scored
 
 CPU = torch.device("cpu")
-IMAGES = torch.randint(
-    256, (50, 3, 16, 16), generator=torch.Generator().manual_seed(0), dtype=torch.uint8
+IMAGES, OF_SOURCE = (
+    torch.randint(256, (n, 3, 16, 16), generator=torch.Generator().manual_seed(n)).byte()
+    for n in (50, 20)
 )
+SOURCE = labelled(OF_SOURCE)
 
 
 def scored(method: Any, **options: Any) -> Scored:
@@ -90,8 +93,8 @@ def test_a_fit_forwards_every_image_once(
         return features
 
     monkeypatch.setattr(method.backbone, "forward", count)
-    fitted = fit_target(method, ArrayStore(IMAGES), 16, CPU, "knn")
-    assert sum(forwarded) == 50
+    fitted = fit_target(method, ArrayStore(IMAGES), SOURCE, 16, "knn")
+    assert sum(forwarded) == 50 + 20
     assert_close(fitted.classifier, scored(method))
     refined = predict_images(fitted.predictor, ArrayStore(IMAGES), 16, CPU)
     assert_close(fitted.refined, refined)
@@ -99,7 +102,26 @@ def test_a_fit_forwards_every_image_once(
 
 
 def test_without_refinement_both_outputs_are_one() -> None:
-    fitted = fit_target(build("san"), ArrayStore(IMAGES), 16, CPU, "none", features=False)
+    fitted = fit_target(build("san"), ArrayStore(IMAGES), SOURCE, 16, "none", features=False)
     assert fitted.refined is fitted.classifier
     assert fitted.predictor.refiner is None
     assert fitted.classifier.features.shape == (50, 0)
+
+
+@pytest.mark.parametrize("name", ["san", "source_only", "uniot"])
+def test_rules_get_all_scores_and_features_of_the_kept_images(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(refinement, "MAX_BANK", 20)
+    fitted = fit_target(build(name), ArrayStore(IMAGES), SOURCE, 16, "knn", features=False)
+    outputs = fitted.outputs(fitted.refined)
+    assert outputs.scores is fitted.refined.unknown_score
+    of_backbone: list[Tensor] = []
+    predict_images(fitted.predictor, ArrayStore(IMAGES), 16, CPU, of_backbone=of_backbone)
+    kept = torch.cat(of_backbone)[fitted.sample]
+    torch.testing.assert_close(fitted.features, kept, atol=1e-5, rtol=1e-4)
+    is_rejected = outputs.scores > np.median(outputs.scores)
+    assert outputs.compare is not None
+    found = outputs.compare(is_rejected)
+    assert found == fitted.reference.compare(kept, torch.from_numpy(is_rejected)[fitted.sample])
+    assert found.coverage != 1

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from unida.config import from_mapping
-from unida.decision.rejection import own
+from unida.decision.rejection import TargetOutputs, own
 from unida.methods import METHODS, Method
 from unida.models.backbones import build_backbone
 from unida.types import Batch, Outputs, Sizes
@@ -67,7 +67,7 @@ def train(method: Method, steps: int = 3, lr: float = 0.01) -> set[str]:
 def predicted_labels(outputs: Outputs) -> list[int | str]:
     """Predicted label of each image by the method's own rule."""
     scores = outputs.unknown_score.double().numpy()
-    unknown = own(scores).is_unknown(scores)
+    unknown = own(TargetOutputs(scores)).is_unknown(scores)
     best = outputs.probs.argmax(1).tolist()
     return ["unknown" if u else k for u, k in zip(unknown, best, strict=True)]
 
