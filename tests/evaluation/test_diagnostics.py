@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from tests.tasks import Task, write_task
 from unida.data.duplicates import duplicate_share
+from unida.decision.rejection import Rule
 from unida.errors import UserError
 from unida.evaluation.diagnostics import (
     ABOUT,
@@ -23,6 +25,7 @@ from unida.evaluation.diagnostics import (
 from unida.pipeline import run_adaptation
 from unida.training.run_folder import RunFolder
 
+FELL_BACK = Rule("own", 0.0, "a note", fell_back="all target scores are equal")
 GOOD_DATA = DataFacts(("cat", "dog"), np.array([40, 60]), 500, 0.0)
 GOOD_RUN = RunFacts(
     classes=("cat", "dog", "bee", "ant"),
@@ -30,6 +33,7 @@ GOOD_RUN = RunFacts(
     labels=np.array([0, 1, 2, 3, 4] * 20),
     losses=np.linspace(3, 1, 12),
     accuracy=0.9,
+    rule=Rule("share", 0.0, "a note", 0.2, (0.1, 0.3)),
 )
 
 
@@ -66,6 +70,10 @@ class TestFacts:
             ({"labels": np.array([3] * 80 + [0, 4] * 10)}, "one class, ant"),
             ({"losses": np.linspace(1, 8, 12)}, "the loss grew"),
             ({"accuracy": 0.3}, "right on 30%"),
+            (
+                {"rule": FELL_BACK},
+                "could not be fitted to the target: all target scores are equal.",
+            ),
         ):
             (what,) = run_warnings(**changes)
             assert expected in what
@@ -84,11 +92,22 @@ class TestFacts:
     def test_every_warning_has_advice(self) -> None:
         bad_data = DataFacts(("cat", "dog"), np.array([1, 30]), 3, 1.0)
         bad_run = dataclasses.replace(
-            GOOD_RUN, labels=np.full(9, 4), losses=np.arange(1.0, 9), accuracy=0.2
+            GOOD_RUN, labels=np.full(9, 4), losses=np.arange(1.0, 9), accuracy=0.2, rule=FELL_BACK
         )
         warnings = [*check_data(bad_data), *check_run(bad_run)]
         assert len(warnings) == len(DATA_CHECKS) + len(RUN_CHECKS) - 2
         assert all(warning.advice.endswith(".") for warning in warnings)
+
+    def test_advice_names_rules_other_than_the_one_in_force(self) -> None:
+        for labels, others in (
+            (np.full(50, 4), {"own": ["none"], "none": ["own"], "share": ["own", "none"]}),
+            (np.arange(50) % 4, {"own": ["mixture"], "mixture": ["own"]}),
+            (np.array([3] * 80 + [0, 4] * 10), {"own": ["none"], "share": ["own", "none"]}),
+        ):
+            for name, expected in others.items():
+                changes = {"labels": labels, "rule": Rule(name, 0.0, "")}
+                (warning,) = check_run(dataclasses.replace(GOOD_RUN, **changes))
+                assert re.findall(r"--reject (\w+)", warning.advice) == expected
 
 
 class TestDuplicates:
@@ -149,6 +168,18 @@ class TestRuns:
         whats = [warning["what"] for warning in read_diagnostics(out)["warnings"]]
         assert [what for what in whats if what in expected] == expected
         assert [caplog.text.count(what) for what in expected] == [1] * len(expected)
+
+    def test_a_rule_that_could_not_be_fitted_is_named_with_the_reason(
+        self, tmp_path: Path, out: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        small = write_task(tmp_path, (0, 1), (0, 1, 8), 5)
+        model = run_adaptation(small.config(out, steps=2, method="source_only"))
+        reason = "15 images are too few to estimate the share of unknown ones"
+        assert (model.rule().name, model.rule().fell_back) == ("own", reason)
+        whats = [warning["what"] for warning in read_diagnostics(out)["warnings"]]
+        (what,) = [what for what in whats if reason in what]
+        assert what.endswith("The method's own rule is in force.")
+        assert caplog.text.count(what) == 1
 
     def test_a_loss_that_is_not_finite_stops_training(self, digits: Task, out: Path) -> None:
         with pytest.raises(UserError, match=r"Training diverged at step .* smaller --lr"):
