@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from tests.images import read_csv
 from tests.methods.toys import build
-from tests.tasks import Task
+from tests.tasks import Task, labelled
 from unida import __version__
 from unida.cli.main import main
 from unida.data.augmentations import EVAL_VIEW, make_view
@@ -174,16 +174,26 @@ def test_both_files_predict_as_the_model_does(name: str, tmp_path: Path) -> None
 
 
 @torch.no_grad()
-def test_refinement_is_in_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("unida.decision.prototypes.MIN_PER_CLASS", 0.1)
+def test_refinement_is_in_both_files(tmp_path: Path) -> None:
     plain = lively(wrapped(build("san"), "san"))
-    store = ArrayStore(pictures(plain).permute(0, 3, 1, 2))
-    fitted = fit_target(plain.method, store, 16, CPU, "prototypes,knn")
+    images = pictures(plain).permute(0, 3, 1, 2)
+    target, source = ArrayStore(images[:150]), labelled(images[150:])
+    fitted = fit_target(plain.method, target, source, 16, "knn")
     assert fitted.predictor.refiner is not None
-    assert not fitted.predictor.refiner.is_partial
     model = lively(dataclasses.replace(plain, predictor=fitted.predictor))
     assert not np.allclose(ours(model)["unknown_score"], ours(plain)["unknown_score"])
     assert_both_files_agree(model, tmp_path, n_classes=1)
+
+
+def test_a_rule_that_rejects_nothing_is_in_both_files(tmp_path: Path) -> None:
+    model = toy("source_only")
+    model = dataclasses.replace(model, rules={"own": Rule("none", math.inf, "a note")})
+    for kind, read in READERS.items():
+        export_model(model, tmp_path / kind, kind)
+        theirs = read(model, tmp_path / kind)
+        assert_same(theirs, ours(model))
+        assert len(CLASSES) not in theirs["label"]
+    assert about_torch(tmp_path / "torch")["threshold"] == "inf"
 
 
 def test_a_resnet_predicts_the_same(tmp_path: Path) -> None:

@@ -269,13 +269,6 @@ def test_auto_settings_follow_from_the_weights(pretrained: bool) -> None:
         assert method.head_groups()[0].lr == built["projection_lr"]
 
 
-def test_refinement_is_on_by_default_and_has_prototypes_with_weights_only() -> None:
-    for pretrained, expected in ((True, "prototypes,knn"), (False, "knn")):
-        backbone = build_backbone("small_cnn", None)
-        backbone.pretrained = pretrained
-        assert SAN(SANConfig(), backbone, SIZES).default_refinement() == expected
-
-
 def test_few_features_that_mean_something_get_a_wide_projection() -> None:
     for pretrained, width in ((True, 512), (False, 128)):
         backbone = build_backbone("small_cnn", None)
