@@ -48,7 +48,7 @@ ADAPT = {
     "--set third=cubic": ["third", "'cubic'", "log, sigmoid"],
     "--method sam": ["method", "'sam'"],
     "--backbone resnet51": ["backbone", "'resnet51'", "small_cnn, resnet18"],
-    "--reject always": ["reject", "'always'", "own, mixture"],
+    "--reject always": ["reject", "'always'", "share, own, mixture"],
     "--device tpu": ["device", "'tpu'", "auto, cpu, cuda"],
     "--weights /no/file": ["weights", "/no/file"],
     # Values out of range.
