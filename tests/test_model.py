@@ -1,6 +1,8 @@
-"""A stored model of another format, earlier or later, is refused."""
+"""A model: what is stored with it, other formats, other scores than it was fitted to."""
 
+import dataclasses
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from tests.methods.toys import build
+from unida.decision.category_shift import build_reference
 from unida.decision.predictor import Predictor
 from unida.decision.rejection import Rule
 from unida.errors import UserError
@@ -41,6 +44,45 @@ def test_temperature_and_held_out_scores_are_stored(model: Model, tmp_path: Path
     loaded = load(tmp_path / "model.safetensors", "cpu")
     assert (loaded.temperature, loaded.known) == (1.7, model.known)
     assert loaded.rule("source:0.1").threshold == pytest.approx(180)
+
+
+def test_what_a_rule_was_fitted_to_is_stored(model: Model, tmp_path: Path) -> None:
+    draws = torch.Generator().manual_seed(0)
+    source, target = (torch.randn(n, 128, generator=draws) for n in (12, 30))
+    reference = build_reference(source, torch.arange(12) % 2, target)
+    nothing = Rule("share", math.inf, "a note", 0.0, (0.0, 0.1))
+    everything = Rule("share", -math.inf, "a note", 1.0, (0.9, 1.0))
+    for rule in (nothing, everything, Rule("own", 0.0, "a note", fell_back="a reason")):
+        fitted = dataclasses.replace(
+            model, rules={"share": rule}, reject="share", target=model.known, reference=reference
+        )
+        fitted.save(tmp_path / "model.safetensors")
+        loaded = load(tmp_path / "model.safetensors", "cpu")
+        assert (loaded.rule(), loaded.target) == (rule, model.known)
+        assert loaded.reference is not None
+        assert torch.equal(loaded.reference.transform(target), reference.transform(target))
+
+
+def test_a_model_of_format_7_was_fitted_to_nothing_that_is_known(
+    model: Model, tmp_path: Path
+) -> None:
+    file = tmp_path / "model.safetensors"
+    model.save(file)
+    rewrite(file, ("reference", "target"), format=7)
+    loaded = load(file, "cpu")
+    assert loaded.rules == model.rules
+    assert loaded.score_shift(np.arange(100.0)) is None
+    with pytest.raises(UserError, match=r"version 0\.1 .* train again, or take another --reject"):
+        loaded.refit_rules(np.zeros((3, 18, 18, 3), np.uint8))
+
+
+def test_scores_are_compared_with_those_of_the_fit(model: Model) -> None:
+    fitted = dataclasses.replace(model, target=model.known)  # 0 to 200, evenly
+    draws = np.random.default_rng(0)
+    assert fitted.score_shift(draws.uniform(0, 200, 1000)) == 0
+    assert fitted.score_shift(draws.uniform(300, 400, 10_000)) == pytest.approx(1, abs=0.02)
+    assert fitted.score_shift(draws.uniform(0, 100, 10_000)) == pytest.approx(0.5, abs=0.03)
+    assert fitted.score_shift(np.full(19, 999.0)) is None
 
 
 @pytest.mark.parametrize("other", [OLDEST - 1, FORMAT + 1, "7"])

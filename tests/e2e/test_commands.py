@@ -133,6 +133,49 @@ class TestPredict:
         assert all((row["label"] == "unknown") == (row["unknown_score"] >= 0) for row in rows)
         assert {row["rule"] for row in rows} == {"own"}
 
+    def test_scores_unlike_those_of_the_run_are_warned_of(
+        self, run: Path, digits: Task, capfd: Capture
+    ) -> None:
+        def warns(*images: Path, reject: str = "share") -> bool:
+            command = ["predict", str(run), *map(str, images), "--reject", reject]
+            assert main(command) == 0
+            return "--refit-rule fits the rule to them" in capfd.readouterr().err
+
+        assert not warns(digits.target)
+        assert warns(digits.source)
+        assert not warns(digits.source, reject="own")  # it was not fitted
+        assert not warns(digits.source / "0")  # too few to tell
+
+    def test_a_rule_is_fitted_to_other_images_without_training(
+        self, run: Path, digits: Task, tmp_path: Path, capfd: Capture
+    ) -> None:
+        model, place = unida.load(run, "cpu"), tmp_path / "labels.csv"
+        before = (run / "model.safetensors").read_bytes()
+        refitted, _, scored = model.refit_rules(digits.source)
+        assert refitted.score_shift(scored.unknown_score) == 0
+        rule = refitted.rule()
+        assert (rule.name, rule.fell_back) == ("share", "")
+        assert rule.threshold != model.rule().threshold
+        command = ["predict", str(run), str(digits.source), "--to", str(place)]
+        assert main([*command, "--refit-rule"]) == 0
+        shown = capfd.readouterr().err
+        assert f"Fitted to these images: share ({rule.note})" in shown
+        assert "unlike" not in shown
+        rejected = rule.is_unknown(scored.unknown_score).tolist()
+        assert [row["label"] == "unknown" for row in read_csv(place)] == rejected
+        assert 0 < sum(rejected) < 64
+        assert (run / "model.safetensors").read_bytes() == before
+
+    def test_fitted_to_the_same_images_the_rules_are_those_of_the_run(
+        self, run: Path, digits: Task
+    ) -> None:
+        model = unida.load(run, "cpu")
+        again, paths, _ = model.refit_rules(digits.target)
+        assert len(paths) == 80
+        for name, rule in again.rules.items():
+            assert (rule.name, rule.note) == (model.rules[name].name, model.rules[name].note)
+            assert rule.threshold == pytest.approx(model.rules[name].threshold, abs=1e-4)
+
     def test_one_file_is_enough_to_move_a_model(
         self, run: Path, digits: Task, tmp_path: Path
     ) -> None:
@@ -144,13 +187,13 @@ class TestPredict:
 
 
 class TestEvaluate:
-    def test_it_scores_both_rules_and_leaves_them_in_the_run(
+    def test_it_scores_all_rules_and_leaves_them_in_the_run(
         self, run: Path, digits: Task, capfd: Capture
     ) -> None:
         assert main(["evaluate", str(run), "--labels", str(digits.target)]) == 0
         shown = capfd.readouterr().out
         assert "own" in shown
-        assert "mixture" in shown
+        assert all(rule in shown for rule in ("share", "mixture", "none"))
         content = json.loads((run / "evaluation.json").read_text())
         assert content["images"] == 80
         scores = content["rules"]["own"]["scores"]
@@ -212,7 +255,7 @@ def test_the_demo_runs_from_start_to_table(
     monkeypatch.setattr("unida.cli.demo.DIRECTIONS", (("uci", "mnist"),))
     assert main(["demo", "--out", str(tmp_path / "demo"), "--steps", "2"]) == 0
     captured = capfd.readouterr()
-    for word in ("uci → mnist", "source_only", "san", "own", "mixture"):
+    for word in ("uci → mnist", "source_only", "san", "share", "own"):
         assert word in captured.out
     assert str(tmp_path / "demo") in captured.err
 
