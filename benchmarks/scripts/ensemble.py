@@ -15,11 +15,15 @@ import json
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from unida.bench.results import ALONE, Result, read_runs, write_results
 from unida.bench.scoring import score_rules
 from unida.data.samples import read_labelled
+from unida.decision.inference import target_outputs
 from unida.decision.predictor import Predictor, combine
+from unida.decision.refinement import bank_index
 from unida.decision.rejection import fit_rules
 from unida.evaluation.evaluate import compare, defined, rank
 from unida.methods.presets import load_config
@@ -35,8 +39,13 @@ def joined_result(runs: list[RunFolder], results: list[Result]) -> Result:
     predictor = combine(members, models[0].backbone).eval()  # type: ignore[arg-type]
     samples = read_labelled(load_config(runs[0].config).data.target)
     assert samples.labels is not None
-    _, scored = dataclasses.replace(models[0], predictor=predictor).score(samples.paths)
-    rules, names = fit_rules(scored.unknown_score), np.array(samples.classes)[samples.labels]
+    of_backbone: list[Tensor] = []
+    model = dataclasses.replace(models[0], predictor=predictor)
+    _, scored = model.score(samples.paths, of_backbone=of_backbone)
+    some = bank_index(len(samples))
+    features = torch.cat(of_backbone)[some]
+    rules = fit_rules(target_outputs(scored, model.reference, some, features))
+    names = np.array(samples.classes)[samples.labels]
     found = compare(scored, names, first.known_classes, rules)
     ranking, classes = rank(found), (first.known_classes, first.shared_classes)
     return dataclasses.replace(

@@ -12,7 +12,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from unida.decision.rejection import mixture
+from unida.decision.rejection import TargetOutputs, mixture
 
 ROOT = Path(__file__).parents[2]
 RUN = ROOT / "benchmarks" / "office_home" / "unda_stored"
@@ -32,9 +32,10 @@ def main() -> None:
     for part, colour, name in ((known, "#0072B2", "shared"), (~known, "#E69F00", "unknown")):
         label = f"{name} classes ({part.sum()} images)"
         axes.hist(scores[part], bins, color=colour, alpha=0.75, density=True, label=label)
+    crossing = mixture(TargetOutputs(scores)).threshold
     for threshold, style, name in (
         (0.0, ":", "the method's own rule (own)"),
-        (mixture(scores).threshold, "--", "mixture model, fitted without labels (mixture)"),
+        (crossing, "--", "mixture model, fitted without labels (mixture)"),
     ):
         axes.axvline(threshold, color="black", linestyle=style, label=name)
     axes.set_xlabel("unknown score")

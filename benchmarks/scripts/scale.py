@@ -37,7 +37,7 @@ from unida.data.pixels import ArrayStore
 from unida.data.sampling import Balanced, Shuffled
 from unida.decision.inference import predict_images
 from unida.decision.predictor import Predictor
-from unida.decision.rejection import mixture, own
+from unida.decision.rejection import TargetOutputs, mixture, own
 from unida.evaluation.metrics import novel_nmi, score
 from unida.evaluation.selection import entropy, neighbourhood_density, separation
 from unida.losses import info_nce, soft_contrastive
@@ -186,7 +186,7 @@ def scores_of(n: int) -> Any:
 
 def mixture_rule(n: int, s: Setting) -> Work:
     scores = scores_of(n)
-    return lambda: mixture(scores)
+    return lambda: mixture(TargetOutputs(scores))
 
 
 def predicting(n: int, s: Setting) -> Work:
@@ -197,7 +197,7 @@ def predicting(n: int, s: Setting) -> Work:
 
     def work() -> None:
         scored = predict_images(Predictor(method), store, 224, s.device, features=False)
-        rule = own(scored.unknown_score)
+        rule = own(TargetOutputs(scored.unknown_score))
         for _ in prediction_lines(to_predictions((Path("image.jpg"),) * n, scored, rule, classes)):
             pass
 
