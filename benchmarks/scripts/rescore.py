@@ -30,8 +30,13 @@ from unida.utils.devices import pick_device
 from unida.utils.progress import NO_PROGRESS, ignore
 
 
-def rescore(folder: Path) -> list[Result]:
-    """Return the results of a run, the method alone and refined, under the rules of today."""
+def rescore(folder: Path, protocol: Path | None = None) -> list[Result]:
+    """Return the results of a run, the method alone and refined, under the rules of today.
+
+    Args:
+        folder: of the run.
+        protocol: of its data set, where that is none of ours.
+    """
     run = RunFolder(folder)
     before = read_results(folder / RESULT)[0]
     config = load_config(run.config).replace(refine="knn", reject="share")
@@ -50,14 +55,23 @@ def rescore(folder: Path) -> list[Result]:
     config = config.replace(settings=method.config)
     result = fit_decision(config, [method], backbone, source, held_out, target, history)
     made_with = before.made_with | {"rules": commit_of_code()}
-    scored = score_run(result, _job(before), _task(before, config.data.source, config.data.target))
+    task = _task(before, config.data.source, config.data.target)
+    scored = score_run(result, _job(before, protocol), task)
     return [
         dataclasses.replace(one, made_with=made_with, options=before.options) for one, _ in scored
     ]
 
 
-def _job(result: Result) -> Job:
-    return Job(result.data, result.setting, result.source, result.target, result.entry, result.seed)
+def _job(result: Result, protocol: Path | None) -> Job:
+    return Job(
+        str(protocol or result.data),
+        result.setting,
+        result.source,
+        result.target,
+        result.entry,
+        result.seed,
+        label_noise=result.label_noise,
+    )
 
 
 def _task(result: Result, source: str, target: str) -> TaskFiles:
@@ -78,6 +92,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, help="folder of unida bench --keep-models")
     parser.add_argument("out", type=Path, help="folder of the new results")
+    parser.add_argument("--protocol", type=Path, help="file of the data set, if it is none of ours")
     parser.add_argument("--part", default="0/1", help="I/N: every N-th run from the I-th on")
     given = parser.parse_args(argv)
     torch.set_num_threads(1)
@@ -87,7 +102,7 @@ def main(argv: list[str] | None = None) -> None:
         place = given.out / "runs" / folder.name
         if not (place / RESULT).exists():
             place.mkdir(parents=True, exist_ok=True)
-            write_results(place / RESULT, rescore(folder))
+            write_results(place / RESULT, rescore(folder, given.protocol))
             print(folder.name, flush=True)
 
 

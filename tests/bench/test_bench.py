@@ -1,10 +1,7 @@
 """A bench from the command line: finished once, resumed, shared, and honest about failures."""
 
-import dataclasses
 import importlib
 import json
-import shutil
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,7 @@ from unida.bench import local_runner
 from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.local_runner import _record_if_killed
-from unida.bench.results import Result, from_json, read_results, read_runs, to_json, write_results
+from unida.bench.results import Result, from_json, read_results, to_json
 from unida.bench.scoring import commit_of_code
 from unida.bench.worker import Places, work
 from unida.cli.bench import Bench, progress_table
@@ -76,7 +73,7 @@ def test_every_run_has_its_result(finished: Path) -> None:
 
 def test_the_oracle_is_the_best_checkpoint_and_named_so(finished: Path) -> None:
     for r in read_results(finished):
-        assert set(r.oracle) == {"own", "mixture"}
+        assert set(r.oracle) == {"share", "own", "mixture", "none"}
         for rule, best in r.oracle.items():
             assert best["step"] in (4, 8)
             assert best["h"] >= (r.rules[rule].scores["h"] or 0.0) - 1e-9
@@ -106,47 +103,55 @@ def test_results_come_back_as_they_were(finished: Path) -> None:
     assert read_results(finished / "results.jsonl") == results
 
 
-def test_rules_are_fitted_anew_to_stored_scores(
-    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(scope="module")
+def kept(protocol: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Results of two seeds with their models."""
+    out = tmp_path_factory.mktemp("kept") / "results"
+    run_here(protocol, out, methods="san", tasks="dark-light", seeds=2, keep_models=True)
+    return out
+
+
+def script(monkeypatch: pytest.MonkeyPatch, name: str) -> Any:
+    """A module of `benchmarks/scripts`."""
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "scripts"))
-    rescore = importlib.import_module("rescore")
-    place = tmp_path / "results"
-    shutil.copytree(finished, place)
-    fresh = read_results(place)
-    changed: dict[Path, list[Result]] = defaultdict(list)
-    for folder, old in read_runs(place):
-        assert folder is not None
-        none = dataclasses.replace(old.rules["mixture"], threshold=-99.0, scores={})
-        changed[folder].append(dataclasses.replace(old, rules=old.rules | {"mixture": none}))
-    for folder, results in changed.items():
-        write_results(folder / "result.jsonl", results)
-    rescore.main([str(place)])
-    again = read_results(place)
+    return importlib.import_module(name)
+
+
+def test_rules_are_fitted_anew_to_kept_models(
+    protocol: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(monkeypatch, "rescore").main([str(kept), str(tmp_path), "--protocol", str(protocol)])
+    again, fresh = read_results(tmp_path), read_results(kept)
     assert {result.made_with.pop("rules") for result in again} == {commit_of_code()}
-    assert again == [dataclasses.replace(result, oracle={}) for result in fresh]
+    assert [(r.row, r.seed, r.options) for r in again] == [
+        (r.row, r.seed, r.options) for r in fresh
+    ]
+    for one, other in zip(again, fresh, strict=True):
+        assert one.ranking == pytest.approx(other.ranking, nan_ok=True)
+        for name, rule in one.rules.items():
+            assert rule.threshold == pytest.approx(other.rules[name].threshold, abs=1e-4)
+            assert rule.scores == pytest.approx(other.rules[name].scores)
 
 
 def test_models_of_several_seeds_are_scored_as_one(
-    protocol: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    protocol: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "scripts"))
-    place = tmp_path / "results"
-    one = run_here(protocol, place, methods="san", tasks="dark-light", seeds=2, keep_models=True)
-    importlib.import_module("ensemble").main([str(place), "--out", str(tmp_path / "joined")])
+    script(monkeypatch, "ensemble").main([str(kept), "--out", str(tmp_path / "joined")])
     of = {result.refine: result for result in read_results(tmp_path / "joined")}
     assert of.keys() == {"none", "knn"}
     joined = of["knn"]
     assert (joined.task, joined.options["ensemble"]) == ("dark → light", 2)
-    refined = [r.parameters for r in one if r.refine == "knn"]
+    refined = [r.parameters for r in read_results(kept) if r.refine == "knn"]
     assert joined.parameters == sum(refined)
     assert joined.made_with["seeds joined"] == "0 1"
-    models = [load(run) for run in sorted((place / "runs").iterdir())]
+    models = [load(run) for run in sorted((kept / "runs").iterdir())]
     images = sorted((protocol.parent / "data" / "light").rglob("*.png"))
     images = [image for image in images if image.parent.name != "3"]
     scores = np.mean([model.score(images)[1].unknown_score for model in models], 0)
     rejected = scores[[image.parent.name in "89" for image in images]] >= 0
     assert joined.rules["own"].scores["unknown"] == pytest.approx(rejected.mean())
+    assert joined.rules.keys() == {"share", "own", "mixture", "none"}
+    assert "no features" not in joined.rules["share"].note
 
 
 def test_what_is_no_result_is_refused(finished: Path, tmp_path: Path) -> None:
@@ -187,7 +192,10 @@ def test_a_failed_run_is_recorded_and_the_rest_goes_on(
     assert "1 runs failed" in capsys.readouterr().err
     (failure,) = (out / "failed").iterdir()
     assert "No image of class 3" in json.loads(failure.read_text())["reason"]
-    assert [r.source for r in read_results(out)] == ["light"]
+    assert {(r.source, r.refine) for r in read_results(out)} == {
+        ("light", "none"),
+        ("light", "knn"),
+    }
 
 
 def test_a_killed_bench_goes_on_where_it_was(protocol: Path, tmp_path: Path) -> None:
@@ -213,13 +221,14 @@ def test_a_run_alone_in_a_process_is_the_same_run(
 ) -> None:
     one = ("--methods", "source_only", "--tasks", "dark-light", "--seeds", "1", "--oracle")
     assert main(arguments(protocol, tmp_path / "results", *one)) == 0
-    (found,) = read_results(tmp_path / "results")
+    found = read_results(tmp_path / "results")
     same = [
         r
         for r in read_results(finished)
         if (r.entry, r.source, r.seed) == ("source_only", "dark", 0)
     ]
-    assert [found.rules] == [r.rules for r in same]
+    assert [(r.refine, r.rules) for r in found] == [(r.refine, r.rules) for r in same]
+    assert len(found) == 2
     assert len(list((finished / "logs").iterdir())) < N_JOBS  # a log per process
 
 
@@ -275,7 +284,8 @@ def test_two_benches_share_a_folder(protocol: Path, tmp_path: Path) -> None:
             file.read_text() for file in (out / "failed").iterdir()
         ] == []  # shown where the test fails
         assert statuses == (0, 0)
-    assert len(read_results(out)) == len(list((out / "runs").iterdir())) == 2
+    assert len(list((out / "runs").iterdir())) == 2
+    assert len(read_results(out)) == 4  # alone and refined
     for log in out.glob("runs/*/metrics.jsonl"):  # none was trained twice
         assert [json.loads(x)["step"] for x in log.read_text().splitlines()] == [2, 4]
 
