@@ -35,6 +35,9 @@ def test_a_refined_run_has_two_results(digits: Task, finished: RunResult) -> Non
     assert alone.ranking["auroc"] != refined.ranking["auroc"]
     assert alone.images == refined.images == {"source": 64, "target": 80, "unknown": 32}
     assert refined.rules["own"].scores["h"] is not None
+    for name, rule in finished.model.rules.items():
+        found = refined.rules[name]
+        assert (found.share, found.interval) == (rule.share, rule.interval)
     assert first.features.shape == (80, 50)
     assert (
         first.labels
@@ -46,9 +49,10 @@ def test_a_refined_run_has_two_results(digits: Task, finished: RunResult) -> Non
 
 
 def test_a_run_without_refinement_has_one(digits: Task, out: Path) -> None:
-    result = run(digits.config(out, method="ovanet", steps=4))
+    result = run(digits.config(out, method="ovanet", steps=4, refine="none"))
     scored = score_run(result, Job("digits", "unda", "mnist", "uci", "ovanet", 0), task_of(digits))
     assert [one.refine for one, _ in scored] == ["none"]
+    assert scored[0][0].rules.keys() == result.model.rules.keys()
 
 
 def test_true_classes_are_found_by_path(digits: Task) -> None:

@@ -207,13 +207,13 @@ class TestARun:
         assert written == pytest.approx([p.confidence for p in predictions], rel=1e-4, abs=1e-5)
 
     def test_the_rule_changes_without_training(self, task: Task, model: Model) -> None:
-        assert list(model.rules) == ["own", "mixture", "source"]
+        assert list(model.rules) == ["share", "own", "mixture", "none", "source"]
         shares = [
             np.mean([p.label == "unknown" for p in model.predict(task.target, reject=rule)])
-            for rule in ("source:0", "source", "source:0.3", "source:0.9", "threshold:-1e9")
+            for rule in ("none", "source:0", "source", "source:0.3", "source:0.9", "threshold:-1e9")
         ]
         assert shares == sorted(shares)
-        assert shares[-1] == 1
+        assert (shares[0], shares[-1]) == (0, 1)
         assert model.predict(task.target, reject="threshold:1e9")[0].rule == "threshold:1000000000"
 
     def test_nothing_is_held_out_with_a_share_of_zero(self, task: Task, tmp_path: Path) -> None:
