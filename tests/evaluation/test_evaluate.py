@@ -66,6 +66,8 @@ def test_the_file_has_all_of_it_and_null_for_the_undefined(
     assert own["recalls"].keys() == {"0", "1", "2", "unknown"}
     assert [sum(row) for row in own["confusion"]] == [16, 16, 16, 0, 32]
     assert own["recalls"]["unknown"] == pytest.approx(own["scores"]["unknown"])
+    nothing = content["rules"]["none"]["rule"]
+    assert (nothing["threshold"], nothing["share"]) == ("inf", None)  # JSON has no infinity
 
     known = tmp_path / "known"
     known.mkdir()

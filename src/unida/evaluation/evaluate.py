@@ -117,14 +117,14 @@ def to_json(evaluation: Evaluation, model: Model, place: str | Path) -> str:
         "calibration": defined(calibration_errors(evaluation, model.temperature)),
         "rules": {
             name: {
-                "rule": dataclasses.asdict(model.rules[name]),
+                "rule": model.rules[name].to_json(),
                 "scores": all_scores(result, ranking),
                 **_by_class(evaluation, model.rules[name], (*model.classes, UNKNOWN)),
             }
             for name, result in evaluation.scores.items()
         },
     }
-    return json.dumps(content, indent=2) + "\n"
+    return json.dumps(content, indent=2, allow_nan=False) + "\n"
 
 
 def all_scores(result: Score, ranking: Ranking) -> dict[str, float | None]:
