@@ -1,4 +1,4 @@
-"""Reject rules: own at zero, the crossing of two groups, a share of the source, a number."""
+"""Reject rules: the estimated share, own at zero, a mixture, a share of the source, a number."""
 
 import math
 from collections.abc import Iterator
@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from threadpoolctl import threadpool_limits
 
+from unida.decision import rejection
+from unida.decision.category_shift import ShiftSigns
 from unida.decision.rejection import (
     RULES,
     Rule,
+    TargetOutputs,
     check_rule,
     decide,
     describe_rule,
     describe_rules,
     finite,
-    fit_rules,
-    mixture,
-    own,
     pick_rule,
     quantiles,
     source,
@@ -40,6 +40,18 @@ def two_groups(n: int = 2000, unknown: float = 0.4, seed: int = 0) -> FloatArray
     rng = np.random.default_rng(seed)
     n_unknown = int(n * unknown)
     return np.concatenate([rng.normal(-2, 1, n - n_unknown), rng.normal(3, 0.5, n_unknown)])
+
+
+def mixture(scores: FloatArray) -> Rule:
+    return rejection.mixture(TargetOutputs(scores))
+
+
+def own(scores: FloatArray) -> Rule:
+    return rejection.own(TargetOutputs(scores))
+
+
+def fit_rules(scores: FloatArray, known: tuple[float, ...] = ()) -> dict[str, Rule]:
+    return rejection.fit_rules(TargetOutputs(scores), known)
 
 
 def density(x: FloatArray, mean: float, deviation: float) -> FloatArray:
@@ -178,9 +190,9 @@ def test_scores_that_are_not_numbers_are_left_out_of_the_fit(bad: float) -> None
 
 def test_every_rule_is_fitted_under_its_requested_name() -> None:
     rules = fit_rules(np.zeros(5))
-    assert list(rules) == ["own", "mixture"]
-    assert rules["mixture"].name == "own"  # no ground for a mixture
-    assert list(fit_rules(np.zeros(5), quantiles(np.zeros(5)))) == ["own", "mixture", "source"]
+    assert list(rules) == ["share", "own", "mixture", "none"]
+    assert rules["share"].name == rules["mixture"].name == "own"  # too few images for either
+    assert list(fit_rules(np.zeros(5), quantiles(np.zeros(5)))) == [*rules, "source"]
 
 
 def test_decide_takes_the_likeliest_class_unless_the_rule_rejects() -> None:
@@ -198,7 +210,7 @@ def test_decide_refuses_arrays_that_do_not_pair() -> None:
 def test_pick_rule_names_the_rules_there_are() -> None:
     rules = fit_rules(np.zeros(5))
     assert pick_rule(rules, "own") is rules["own"]
-    usage = r"own, mixture, source\[:SHARE\], threshold:VALUE"
+    usage = r"share, own, mixture, none, source\[:SHARE\], threshold:VALUE"
     with pytest.raises(UserError, match=rf"^reject is 'oracle'; allowed: {usage}\.$"):
         pick_rule(rules, "oracle")
     with pytest.raises(UserError, match=r"^reject is 'mixture'; allowed: own\.$"):
@@ -222,7 +234,7 @@ def test_of_very_many_scores_a_seeded_sample_is_fitted(monkeypatch: pytest.Monke
 
 
 def test_every_rule_has_a_plain_line_and_is_in_the_help() -> None:
-    assert list(RULES) == ["own", "mixture", "source", "threshold"]
+    assert list(RULES) == ["share", "own", "mixture", "none", "source", "threshold"]
     for name, kind in RULES.items():
         assert kind.usage.startswith(name)
         assert 0 < len(kind.about) <= 100
@@ -297,7 +309,7 @@ def test_a_fixed_threshold_is_used_as_given() -> None:
 )  # fmt: skip
 def test_an_unknown_rule_is_an_error_that_lists_the_rules(reject: str) -> None:
     with pytest.raises(
-        UserError, match=r"allowed: own, mixture, source\[:SHARE\], threshold:VALUE"
+        UserError, match=r"allowed: share, own, mixture, none, source\[:SHARE\], threshold:VALUE"
     ):
         check_rule(reject)
 
