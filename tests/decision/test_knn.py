@@ -14,10 +14,10 @@ def draw(n: int, width: int, seed: int = 0) -> Tensor:
     return torch.randn(n, width, generator=torch.Generator().manual_seed(seed))
 
 
-def fitted(features: Tensor, values: Tensor, k: int) -> KNNSmoothing:
-    knn = KNNSmoothing(len(features), features.shape[1], values.shape[1], k)
-    knn.fit(features)
-    knn.values.copy_(values)
+def fitted(features: Tensor, values: Tensor, k: int, source: Tensor | None = None) -> KNNSmoothing:
+    source = features[:0] if source is None else source
+    knn = KNNSmoothing(len(features), features.shape[1], values.shape[1], k, len(source))
+    knn.fit(features, values, source)
     return knn
 
 
@@ -53,9 +53,8 @@ def test_it_is_the_weighted_mean_over_the_nearest(k: int) -> None:
 def test_fit_returns_the_smoothing_of_the_kept_images() -> None:
     features, values = draw(30, 5), draw(30, 4, seed=1)
     knn = KNNSmoothing(30, 5, 4, 6)
-    smooth = knn.fit(features)
-    knn.values.copy_(values)
-    torch.testing.assert_close(smooth(values), knn.smooth(knn.bank, values))
+    smoothed = knn.fit(features, values, features[:0])
+    torch.testing.assert_close(smoothed, knn.smooth(knn.bank, values))
 
 
 def test_an_outlier_is_outvoted_by_its_neighbours() -> None:
@@ -70,13 +69,32 @@ def test_an_outlier_is_outvoted_by_its_neighbours() -> None:
     assert (found[10:] > 0).all()
 
 
-def test_without_fit_and_when_disabled_values_stay() -> None:
-    x, v = draw(6, 5), draw(6, 4)
-    knn = KNNSmoothing(30, 5, 4, 4)
-    assert torch.equal(knn.smooth(knn.normalise(x), v), v)
-    knn = fitted(draw(30, 5), draw(30, 4), 4)
-    knn.disable()
-    assert torch.equal(knn.smooth(knn.normalise(x), v), v)
+def test_an_image_that_lies_in_the_source_keeps_its_values() -> None:
+    """Three groups: the target's own, one shared with the source, and one of the source alone."""
+    corners = torch.tensor([[6.0, 0, 0], [0, 6.0, 0], [0, 0, 6.0]])
+    target = corners[:2].repeat_interleave(12, 0) + 0.1 * draw(24, 3)
+    source = corners[1:].repeat_interleave(12, 0) + 0.1 * draw(24, 3, seed=1)
+    values = draw(24, 2, seed=2)
+    knn = fitted(target, values, 6, source)
+    alone = fitted(target, values, 6)
+    of_source_class = corners[2:] + 0.1 * draw(5, 3, seed=3)
+    new = draw(5, 2, seed=4)
+    assert torch.equal(knn.smooth(knn.normalise(of_source_class), new), new)
+    of_target = knn.smooth(knn.bank[:12], values[:12])
+    torch.testing.assert_close(of_target, alone.smooth(alone.bank[:12], values[:12]))
+
+
+def test_source_images_are_neighbours_without_values() -> None:
+    """One source image among the three nearest: its place is empty."""
+    target = torch.tensor([[1.0, 0.0], [1.0, 0.1], [1.0, -0.1], [-1.0, 0.0], [-1.0, 0.1]])
+    source = torch.tensor([[1.0, 0.02]])
+    values = torch.arange(5.0)[:, None]
+    knn = fitted(target, values, 3, source)
+    rows = knn.bank[:5]
+    d2 = (rows[0] - rows).square().sum(1)
+    weight = torch.exp(-d2 / knn.scale)
+    expected = (0 + weight[1] * 1 + weight[2] * 2) / (1 + weight[1] + weight[2])
+    torch.testing.assert_close(knn.smooth(rows[:1], values[:1])[0, 0], expected)
 
 
 def test_a_target_of_identical_images_stays_finite() -> None:

@@ -30,6 +30,7 @@ def make_run(
     classes: Sequence[str] = CLASSES,
     extras: bool = True,
     pictures: bool = True,
+    threshold: float | str = THRESHOLD,
 ) -> RunFolder:
     """A finished run in `folder/run` on images in `folder/target` and `folder/source`.
 
@@ -40,6 +41,7 @@ def make_run(
         classes: their names.
         extras: write what `discover`, `evaluate` and calibration leave too.
         pictures: draw every image; otherwise one file stands for all.
+        threshold: of the reject rule, as it is stored.
     """
     rng = np.random.default_rng(0)
     run, k = RunFolder(folder / "run"), len(classes)
@@ -52,7 +54,7 @@ def make_run(
         source=str(folder / "source"), target=str(folder / "target"), out=str(run.path), steps=100
     )
     run.begin(config)
-    _write_model(run, classes)
+    _write_model(run, classes, threshold)
     confidence = np.where(labels < k, rng.beta(6, 1.5, len(labels)), rng.beta(2, 3, len(labels)))
     scores = np.where(labels < k, rng.beta(2, 6, len(labels)), 1 - rng.beta(2, 6, len(labels)))
     scores = np.where(labels < k, np.minimum(scores, 0.49), np.maximum(scores, 0.5))
@@ -99,14 +101,14 @@ def _draw(
     return tuple(paths)
 
 
-def _write_model(run: RunFolder, classes: Sequence[str]) -> None:
+def _write_model(run: RunFolder, classes: Sequence[str], threshold: float | str) -> None:
     note = "the target's scores have two modes, the higher one 25% of the images"
     header = {
         "method": "san",
         "settings": {"beta": 0.5},
         "classes": classes,
         "reject": "mixture",
-        "rules": {"mixture": {"name": "mixture", "threshold": THRESHOLD, "note": note}},
+        "rules": {"mixture": {"name": "mixture", "threshold": threshold, "note": note}},
     }
     save_file({"x": np.zeros(1)}, run.model, metadata={"unida": json.dumps(header)})
 

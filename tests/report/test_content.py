@@ -57,6 +57,18 @@ def test_categories_of_all_images_are_in_the_page(content: dict[str, Any]) -> No
     assert content["categories"]["others"] == {"path": [], "category": []}
 
 
+@pytest.mark.parametrize(("threshold", "end"), [("inf", max), ("-inf", min)])
+def test_an_infinite_threshold_is_shown_at_the_outermost_score(
+    tmp_path: Path, threshold: str, end: Any
+) -> None:
+    run = make_run(tmp_path, per_class=2, unknown=2, pictures=False, threshold=threshold)
+    found = collect(run)
+    outermost = pytest.approx(end(found["target"]["score"]), rel=1e-4)
+    assert found["scores"]["threshold"] == outermost
+    assert end(found["scores"]["edges"]) == found["scores"]["threshold"]
+    json.dumps(found, allow_nan=False)
+
+
 def test_what_is_not_there_is_left_out(tmp_path: Path) -> None:
     run = make_run(tmp_path, per_class=2, unknown=2, extras=False, pictures=False)
     run.features.unlink()

@@ -75,7 +75,9 @@ class ReportData:
         scores = self.predictions.unknown_score
         scores = scores[np.isfinite(scores)]
         value = float(self.rule["threshold"])
-        return float(np.clip(value, scores.min(), scores.max())) if np.isinf(value) else value
+        if np.isfinite(value) or not len(scores):
+            return value
+        return float(np.clip(value, scores.min(), scores.max()))
 
     @cached_property
     def counts(self) -> IntArray:
