@@ -124,7 +124,7 @@ class Model:
             )
         of_backbone: list[Tensor] = []
         paths, scored = self.score(images, skipped, features=False, of_backbone=of_backbone)
-        y = distributed.gather(torch.cat(of_backbone))
+        y = torch.cat(of_backbone)
         some = torch.from_numpy(subsample(len(y), MAX_TARGET, 0, "neighbours"))
         outputs = target_outputs(scored, self.reference, some, y[some.to(y.device)])
         rules = self.rules | fit_rules(outputs, self.known)
@@ -159,8 +159,7 @@ class Model:
             images: image files, folders of images, PIL images or functions that return one; one or
                 several. An array of images, uint8; or of their embeddings by the backbone, (N, D).
             reject: a rule by name (`unida.decision.rejection.RULES`), such as `own` or
-            `source:0.05`; by
-                default the model's.
+                `source:0.05`; by default the model's.
             skipped: collects bad files; without it a bad file is an error.
         """
         rule = self.rule(reject)

@@ -114,7 +114,7 @@ def predict_batches(
         image_size: side of what the network sees.
         device: where it computes.
         features: whether they are kept; of very many images they are most of the memory.
-        of_backbone: collects the features of the backbone, (N, D), of this process's images.
+        of_backbone: collects the features of the backbone, (N, D), of all processes' images.
     """
     predictor.eval()
     if isinstance(predictor, Predictor) and predictor.method.about.transductive:
@@ -122,12 +122,14 @@ def predict_batches(
         if of_backbone is not None:
             of_backbone.append(y)
         return to_arrays(_refine(predictor, predictor.method.postprocess(outputs), y), features)
-    collected = _Collector(n_max, features)
+    collected, backbone_features = _Collector(n_max, features), RowBuffer(n_max)
     for images in batches:
         outputs, y = predictor.predict(_view(images, image_size, device))
         collected.add(outputs)
         if of_backbone is not None:
-            of_backbone.append(y)
+            backbone_features.add(y)
+    if of_backbone is not None:
+        of_backbone.append(distributed.gather(backbone_features.all()))
     return to_arrays(collected.gather(), features)
 
 
