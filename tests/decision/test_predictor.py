@@ -68,6 +68,17 @@ def test_a_stored_ensemble_predicts_alike(three: tuple[RunConfig, Model], digits
     )
 
 
+def test_fitted_to_the_same_images_the_rules_are_those_of_the_run(
+    three: tuple[RunConfig, Model], digits: Task
+) -> None:
+    _, model = three
+    again, _, _ = model.refit_rules(digits.target)
+    assert again.rules.keys() == model.rules.keys()
+    for name, rule in model.rules.items():
+        assert (again.rules[name].name, again.rules[name].note) == (rule.name, rule.note)
+        assert again.rules[name].threshold == pytest.approx(rule.threshold, abs=1e-4)
+
+
 def test_members_of_a_frozen_run_share_one_network(three: tuple[RunConfig, Model]) -> None:
     config, model = three
     names = load_file(RunFolder(config.output.out).model)
