@@ -185,6 +185,26 @@ def test_what_is_typed_on_the_page_is_saved_from_two_tabs(browser: "Browser", ru
     assert read_corrections(read_review_target(run))[0].names == {"1": "eight", "2": "nine"}
 
 
+def test_a_name_that_another_tab_gave_is_told(browser: "Browser", run: Path) -> None:
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=60_000)
+    (run / "report.html").unlink()
+    page = write_report(RunFolder(run))
+    with served(run, page) as server, browser.new_context() as context:
+        context.set_default_timeout(120_000)
+        first, second = context.new_page(), context.new_page()
+        for tab in (first, second):
+            tab.goto(server.address)
+            expect(tab.locator("#saved")).to_have_text("changes are saved to the run")
+        first.locator(".group input").nth(0).fill("eight")
+        expect(first.locator("#saved")).to_have_text("saved")
+        second.locator(".group input").nth(0).fill("ate")
+        expect(second.locator("#saved")).to_contain_text("in another window: category 1 is “eight”")
+        expect(second.locator(".group input").nth(0)).to_have_value("eight")
+    assert read_corrections(read_review_target(run))[0].names == {"1": "eight"}
+
+
 class TestRefusals:
     def complaint(self, command: list[str], capfd: Capture) -> str:
         capfd.readouterr()

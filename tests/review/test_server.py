@@ -1,10 +1,14 @@
 """The review server saves corrections of one run, completely, and for its own page only."""
 
+import base64
 import contextlib
+import hashlib
 import http.client
 import json
 import multiprocessing
 import os
+import re
+import shutil
 import signal
 import socket
 import threading
@@ -18,6 +22,7 @@ import pytest
 
 from tests.images import file_size_limit
 from unida.errors import UserError
+from unida.report.page import render
 from unida.review.corrections import (
     MAX_NAME_LENGTH,
     CorrectionStore,
@@ -25,12 +30,18 @@ from unida.review.corrections import (
     read_corrections,
     read_review_target,
 )
-from unida.review.server import MAX_BYTES, ReviewServer, open_server, serve
+from unida.review.server import (
+    MAX_BYTES,
+    ReviewServer,
+    open_server,
+    serve,
+    up_to_date_report,
+)
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import Prediction
 from unida.utils.csv_files import to_csv
 
-PAGE = "<!doctype html><title>a report</title>"
+PAGE = render({})
 ODD = "/images/\udcff\n,.png"
 """A file name that is not valid UTF-8, in one line or free of commas."""
 IMAGES = ("/images/a.png", "/images/b.png", "/images/c.png", ODD)
@@ -112,6 +123,7 @@ def history(run: Path) -> list[dict[str, Any]]:
 def stored(run: Path) -> dict[str, Any]:
     content: dict[str, Any] = json.loads((run / "review.json").read_text())
     content.pop("categories")
+    content.pop("revision")
     return content
 
 
@@ -120,14 +132,20 @@ class TestThePage:
         status, body, headers = Client(server).get(f"/?token={server.token}", Cookie=None)
         assert (status, body.decode()) == (200, PAGE)
         assert {"HttpOnly", "SameSite=Strict"} <= set(headers["Set-Cookie"].split("; "))
-        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        policy = headers["Content-Security-Policy"]
+        assert policy.startswith("default-src 'none'")
+        assert "unsafe-inline" not in policy
+        for part, kind in (("script", "script-src"), ("style", "style-src")):
+            text = PAGE.rpartition(f"<{part}>")[2].partition(f"</{part}>")[0]
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            assert f"{kind} 'sha256-{digest}'" in policy
         assert headers["Cache-Control"] == "no-store"
 
     def test_what_is_saved_comes_back(self, client: Client, run: Path) -> None:
-        empty = {"names": {}, "labels": {}}
+        empty = {"names": {}, "labels": {}, "revision": 0}
         assert json.loads(client.get("/saved")[1]) == empty
-        assert client.save(STATE) == (200, STATE)
-        assert json.loads(client.get("/saved")[1]) == STATE
+        assert client.save(STATE) == (200, STATE | {"revision": 1})
+        assert json.loads(client.get("/saved")[1]) == STATE | {"revision": 1}
         assert stored(run) == STATE
 
     def test_names_are_normalized_and_empty_ones_dropped(self, client: Client, run: Path) -> None:
@@ -145,7 +163,8 @@ class TestThePage:
         assert client.save({"names": {"1": name}})[0] == 200
         assert stored(run)["names"] == {"1": name}
         new = {path.name for path in run.parent.rglob("*")} - before
-        assert len(new) == 3  # review.json, the folder of the history, and one file in it
+        # review.json, the folder of the history, its lock and one save
+        assert len(new) == 4
 
 
 class TestRefusals:
@@ -216,6 +235,42 @@ class TestRefusals:
             assert answer["error"].endswith(".")
         assert not (run / "review.json").exists()
 
+    @pytest.mark.parametrize(
+        "request_",
+        [
+            b"\r\n\r\n",
+            b"GET\r\n\r\n",
+            b"GET /saved\r\n\r\n",
+            b"GET /saved HTTP/9.9\r\n\r\n",
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
+            b"GET //[ HTTP/1.1\r\nHost: %s\r\n\r\n",
+            b"GET /saved HTTP/1.1\r\nHost: %s\r\nno header\r\n\r\n",
+            b"GET /saved HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
+            b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",
+            b"POST /save HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\n\r\n",
+        ],
+    )
+    def test_a_malformed_request_is_answered_with_a_status(
+        self, server: ReviewServer, request_: bytes
+    ) -> None:
+        place = ("127.0.0.1", server.server_port)
+        with socket.create_connection(place, timeout=60) as line:
+            line.sendall(request_.replace(b"%s", f"127.0.0.1:{server.server_port}".encode()))
+            line.shutdown(socket.SHUT_WR)
+            assert re.match(rb"HTTP/1\.0 [45]\d\d ", line.makefile("rb").readline())
+
+    def test_a_failure_of_the_server_is_answered_with_a_status(
+        self, server: ReviewServer, client: Client, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(content: Any) -> None:
+            raise RuntimeError("not foreseen")
+
+        monkeypatch.setattr(server.store, "save", fail)
+        status, answer = client.save(STATE)
+        assert status == 500
+        assert "not foreseen" in answer["error"]
+
     def test_it_listens_on_this_machine_only(self, server: ReviewServer) -> None:
         assert server.socket.getsockname()[0] == "127.0.0.1"
 
@@ -260,7 +315,74 @@ class TestCorrectionStore:
         labels = {IMAGES[0]: "dog", IMAGES[1]: "cat"}
         status, state = client.save({"names": {"1": "zebra"}, "labels": labels, "base": base})
         assert status == 200
-        assert state == {"names": {"1": "quagga"}, "labels": {IMAGES[1]: "cat"}}
+        merged = {"names": {"1": "quagga"}, "labels": {IMAGES[1]: "cat"}}
+        assert state == merged | {"revision": 3}
+
+    def test_what_was_changed_elsewhere_too_is_a_conflict(self, client: Client, run: Path) -> None:
+        base = {"names": {"1": "zebra"}, "labels": {}}
+        client.save(base)
+        horse = {"names": {"1": "horse"}, "labels": {IMAGES[0]: "dog"}, "base": base}
+        assert client.save(horse)[0] == 200
+        quagga = {"names": {"1": "quagga"}, "labels": {IMAGES[1]: "cat"}, "base": base}
+        status, answer = client.save(quagga)
+        assert status == 409
+        assert "category 1" in answer["error"]
+        assert "'horse'" in answer["error"]
+        assert answer["saved"] == {
+            "names": {"1": "horse"}, "labels": {IMAGES[0]: "dog"}, "revision": 2
+        }  # fmt: skip
+        assert stored(run)["names"] == {"1": "horse"}
+        assert client.save(quagga | {"base": answer["saved"]})[0] == 200
+
+    def test_a_revision_that_is_not_the_last_is_a_conflict(self, client: Client) -> None:
+        for revision, status in ((0, 200), (0, 409), (1, 200), (3, 409), (-1, 422), ("2", 422)):
+            content = {"names": {"1": f"zebra {revision}"}, "revision": revision}
+            assert client.save(content)[0] == status, revision
+
+    def test_200_saves_at_once_to_two_servers_lose_nothing(
+        self, server: ReviewServer, run: Path
+    ) -> None:
+        n = 200
+        paths = [f"/images/{i}.png" for i in range(n)]
+        predictions = (Prediction(Path(path), "unknown", 0.5, 1.0, "own") for path in paths)
+        RunFolder(run).write_predictions(predictions)
+        server.store.target = read_review_target(run)
+        begin = threading.Barrier(n)
+
+        def save(i: int) -> int:
+            begin.wait(60)
+            content = {"labels": {paths[i]: f"label {i}"}, "base": {}}
+            return save_to((server, second)[i % 2], content)
+
+        with open_server(CorrectionStore(read_review_target(run)), server.page) as second:
+            thread = threading.Thread(target=second.serve_forever, args=(0.01,), daemon=True)
+            thread.start()
+            with ThreadPoolExecutor(n) as pool:
+                statuses = list(pool.map(save, range(n)))
+            second.shutdown()
+            thread.join()
+        assert statuses == [200] * n
+        assert stored(run)["labels"] == {path: f"label {i}" for i, path in enumerate(paths)}
+        assert sorted(entry["revision"] for entry in history(run)) == list(range(1, n + 1))
+
+    def test_what_is_not_on_disk_is_never_answered_as_saved(
+        self, client: Client, run: Path
+    ) -> None:
+        client.save(STATE)
+        with file_size_limit(20):
+            status, answer = client.save({"names": {"2": "horse"}})
+        assert (status, stored(run)) == (507, STATE)
+        assert "cannot be written" in answer["error"]
+        (run / "review.json").unlink()
+        (run / "review.json").mkdir()
+        assert client.save(STATE)[0] == 500
+        assert client.get("/saved")[0] == 500
+        shutil.rmtree(run)
+        status, answer = client.save(STATE)
+        assert status == 500
+        assert "No such file" in answer["error"]
+        assert client.get("/")[0] == 500
+        assert not run.exists()
 
     def test_a_save_that_fails_leaves_the_one_before(self, run: Path) -> None:
         store = CorrectionStore(read_review_target(run))
@@ -300,6 +422,18 @@ def save_to(server: ReviewServer, content: Any) -> int:
         headers = {"Content-Type": "application/json"}
         connection.request("POST", f"/save?token={server.token}", json.dumps(content), headers)
         return connection.getresponse().status
+
+
+def test_a_page_of_another_version_is_written_again(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server allows only the script of its own version."""
+    report, written = run / "report.html", list[RunFolder]()
+    monkeypatch.setattr("unida.review.server.write_report", written.append)
+    assert up_to_date_report(RunFolder(run)) == report
+    report.write_text(PAGE.replace("script-src 'sha256-", "script-src 'sha256-0"))
+    up_to_date_report(RunFolder(run))
+    assert len(written) == 1
 
 
 class TestServe:

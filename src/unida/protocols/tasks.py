@@ -4,6 +4,7 @@ import csv
 import functools
 import io
 import os
+import secrets
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -210,10 +211,11 @@ def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[str, ..
     text = io.StringIO(newline="")
     # All cells in quotes: before Python 3.13 a lone carriage return would go without.
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([header, *rows])
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(text.getvalue().encode("utf-8", "surrogateescape"))
+        with part.open("xb") as file:
+            file.write(text.getvalue().encode("utf-8", "surrogateescape"))
         part.replace(path)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.") from None

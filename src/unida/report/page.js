@@ -44,6 +44,7 @@ function whenIdle(work, wait) {
 const KEY = `unida:${R.id}:${D.categories ? D.categories.id : ""}`;
 const corrections = { names: {}, labels: {} };
 let served = false, saved = {};  // what the server has of this page; another may be open
+let conflict = "";  // with another page, shown until the next change
 function readLocal() {
   try { return JSON.parse(localStorage.getItem(KEY)) || {}; } catch { return {}; }
 }
@@ -57,19 +58,45 @@ function showState(text, bad = false) {
   $("saved").textContent = text;
   $("saved").classList.toggle("bad", bad);
 }
-const post = whenIdle(async () => {
+// Takes over what the server has by now; returns what was changed here too, and differently.
+function adopt(base, state) {
+  const lost = [];
+  for (const part of ["names", "labels"]) {
+    const then = base[part] || {}, now = state[part] || {}, own = corrections[part];
+    for (const key of new Set([...Object.keys(then), ...Object.keys(now)])) {
+      if (now[key] === then[key]) continue;
+      if (own[key] !== then[key] && own[key] !== now[key]) {
+        lost.push(`${part === "names" ? `category ${key}` : key} is “${now[key] || ""}”`);
+      }
+      if (key in now) own[key] = now[key]; else delete own[key];
+    }
+  }
+  saved = { names: state.names, labels: state.labels };
+  if (lost.length) document.activeElement?.blur();  // or its field would keep what was typed
+  refreshNames();
+  refreshLabels();
+  return lost;
+}
+async function send() {
   const sent = { names: { ...corrections.names }, labels: { ...corrections.labels } };
   try {
     const answer = await fetch("/save", {
       method: "POST", headers: { "Content-Type": "application/json" },
       body: JSON.stringify({ ...sent, base: saved }),
     });
-    if (answer.ok) saved = sent;
-    const reply = answer.ok ? {} : await answer.json().catch(() => ({}));
-    showState(answer.ok ? "saved" : `not saved: ${reply.error || answer.status}`, !answer.ok);
+    const reply = await answer.json();
+    const told = answer.status === 409;
+    const lost = told ? adopt(saved, reply.saved) : answer.ok ? adopt(sent, reply) : [];
+    if (lost.length) conflict = `saved in another window: ${lost.join(", ")}; change it again if it is wrong`;
+    if (told) post();  // the other changes
+    const state = answer.ok ? "saved" : told ? "saving …" : `not saved: ${reply.error || answer.status}`;
+    showState(conflict || state, Boolean(conflict) || !answer.ok && !told);
   } catch { showState("not saved: unida review does not respond", true); }
-}, 350);
+}
+let sending = Promise.resolve();  // one after the other: each is based on the one before
+const post = whenIdle(() => { sending = sending.then(send); }, 350);
 function keep() {
+  conflict = "";
   if (served) { showState("saving …"); post(); return; }
   try {
     localStorage.setItem(KEY, JSON.stringify(corrections));

@@ -21,11 +21,20 @@ def render(content: dict[str, Any]) -> str:
     return _fill(
         _part("page.html"),
         {
-            "policy": _policy(style, script),
+            "policy": policy(),
             "style": style,
             "script": script,
             "data": to_block(content),
         },
+    )
+
+
+def policy() -> str:
+    """Allow the page's script, styles and images, and requests to `unida review`."""
+    style, script = (_digest(_part(name)) for name in ("page.css", "page.js"))
+    return (
+        f"default-src 'none'; script-src {script}; style-src {style}; "
+        "img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'"
     )
 
 
@@ -54,14 +63,6 @@ def _fill(template: str, parts: dict[str, str]) -> str:
         name, _, rest = piece.partition("}}")
         filled += [parts[name], rest]
     return "".join(filled)
-
-
-def _policy(style: str, script: str) -> str:
-    """Allow the page's script, styles and images, and requests to `unida review`."""
-    return (
-        f"default-src 'none'; script-src {_digest(script)}; style-src {_digest(style)}; "
-        "img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _digest(text: str) -> str:

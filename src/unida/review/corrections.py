@@ -3,8 +3,10 @@
     review.json           the corrections in force
     review-history/       one file for each save, named by its time, never overwritten
 
-Both hold {"names": {category: name}, "labels": {path: label}}, and in "categories" a digest of the
-categories that the names belong to: after another `unida discover`, category 3 may be another one.
+Both hold {"names": {category: name}, "labels": {path: label}}, in "revision" the number of the
+save, and in "categories" a digest of the categories that the names belong to: after another `unida
+discover`, category 3 may be another one. A save holds the lock `review-history/.lock`, so that two
+servers of one run do not mix.
 """
 
 import dataclasses
@@ -12,6 +14,8 @@ import json
 import secrets
 import threading
 import unicodedata
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import blake2b
@@ -23,6 +27,7 @@ from unida.errors import UserError
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import UNKNOWN
+from unida.utils.locks import held
 
 MAX_NAME_LENGTH = 200
 _NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")  # control characters, surrogates, line separators
@@ -35,13 +40,27 @@ class Corrections:
     Attributes:
         names: of categories, by their id as text.
         labels: of images, by their path as in predictions.csv; `unknown` is a label too.
+        revision: number of the save; 0 before the first.
     """
 
     names: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    revision: int = field(default=0, compare=False)
 
     def __bool__(self) -> bool:
         return bool(self.names or self.labels)
+
+
+class ConflictError(UserError):
+    """Corrections that contradict others, saved since those they were made from.
+
+    Attributes:
+        current: the corrections in force.
+    """
+
+    def __init__(self, reason: str, current: Corrections) -> None:
+        super().__init__(reason)
+        self.current = current
 
 
 @dataclass(frozen=True)
@@ -91,7 +110,7 @@ def read_corrections(target: ReviewTarget) -> tuple[Corrections, bool]:
         raise UserError(
             f"{path} cannot be used ({error}): put the newest complete file of "
             f"{target.run.review_history} in its place."
-        ) from None
+        ) from error
     if digest == target.digest or not corrections.names:
         return corrections, False
     return dataclasses.replace(corrections, names={}), True
@@ -116,11 +135,14 @@ def parse_corrections(
             raise UserError(f"No target image of this run is called {path[-MAX_NAME_LENGTH:]!r}.")
     if UNKNOWN in names.values():
         raise UserError(f"A category cannot be called {UNKNOWN!r}, which means 'none'.")
-    return Corrections(names, labels)
+    revision = content.get("revision", 0)
+    if type(revision) is not int or revision < 0:
+        raise UserError("A whole number of 0 or more is expected in 'revision'.")
+    return Corrections(names, labels, revision)
 
 
 class CorrectionStore:
-    """Thread-safe storage of the corrections of one run."""
+    """Storage of the corrections of one run, safe between threads and between processes."""
 
     def __init__(self, target: ReviewTarget) -> None:
         self.target = target
@@ -130,47 +152,69 @@ class CorrectionStore:
         return read_corrections(self.target)[0]
 
     def save(self, content: Any) -> Corrections:
-        """Validate corrections and put them in force.
+        """Validate corrections and put them in force; return what is in force.
 
         Args:
             content: all corrections as parsed JSON. If "base" holds the corrections that they were
-                made from, only the differences are applied: the page may be open twice.
+                made from, only the differences are applied: the page may be open twice. Without
+                it, "revision" is the only save that they may replace.
+
+        Raises:
+            ConflictError: what was changed here was changed elsewhere too, and differently.
         """
         new = parse_corrections(content, self.target)
-        with self.lock:
-            if "base" in content:
-                new = merge(parse_corrections(content["base"], self.target), new, self.read())
+        base = parse_corrections(content["base"], self.target) if "base" in content else None
+        with self._locked():
+            current = self.read()
+            if base is not None:
+                new = merge(base, new, current)
+            elif "revision" in content and new.revision != current.revision:
+                raise ConflictError(
+                    f"The corrections are at revision {current.revision} by now, not "
+                    f"{new.revision}: read them anew.",
+                    current,
+                )
+            new = dataclasses.replace(new, revision=current.revision + 1)
             self._write(new)
         return new
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the run, within this process and among others."""
+        history = self.target.run.review_history
+        with self.lock, ExitStack() as stack:
+            try:
+                history.mkdir(exist_ok=True)
+                stack.enter_context(held(history / ".lock", wait=True))
+            except OSError as error:
+                raise UserError(f"{history} cannot be used: {error.strerror}.") from error
+            yield
 
     def _write(self, corrections: Corrections) -> None:
         """Write the history first, so that it has every state that was ever in force."""
         content = dataclasses.asdict(corrections) | {"categories": self.target.digest}
         text = json.dumps(content, indent=2, sort_keys=True) + "\n"
-        run = self.target.run
-        try:
-            run.review_history.mkdir(exist_ok=True)
-        except OSError as error:
-            raise UserError(f"{run.review_history} cannot be made: {error.strerror}.") from None
-        write_text(_new_history_file(run.review_history), text)
-        # A name of its own, as another process may serve the same run.
-        part = run.review.with_name(f".review-{secrets.token_hex(8)}.json")
-        write_text(part, text)
-        part.replace(run.review)
+        write_text(_new_history_file(self.target.run.review_history), text)
+        write_text(self.target.run.review, text)
 
 
 def merge(base: Corrections, new: Corrections, current: Corrections) -> Corrections:
     """Apply the changes from `base` to `new` to the current corrections."""
-    return Corrections(
-        _merge(base.names, new.names, current.names),
-        _merge(base.labels, new.labels, current.labels),
-    )
-
-
-def _merge(base: dict[str, str], new: dict[str, str], current: dict[str, str]) -> dict[str, str]:
-    changed = {key for key in base.keys() | new.keys() if base.get(key) != new.get(key)}
-    kept = {key: value for key, value in current.items() if key not in changed}
-    return kept | {key: value for key, value in new.items() if key in changed}
+    parts = {}
+    for part in ("names", "labels"):
+        old, ours, theirs = (getattr(state, part) for state in (base, new, current))
+        changed = {key for key in old.keys() | ours.keys() if old.get(key) != ours.get(key)}
+        for key in sorted(changed):
+            if theirs.get(key) not in (old.get(key), ours.get(key)):
+                what = f"category {key}" if part == "names" else key[-MAX_NAME_LENGTH:]
+                raise ConflictError(
+                    f"{what} is {theirs.get(key, '')!r} in another window by now, "
+                    f"and {ours.get(key, '')!r} in this one.",
+                    current,
+                )
+        kept = {key: value for key, value in theirs.items() if key not in changed}
+        parts[part] = kept | {key: value for key, value in ours.items() if key in changed}
+    return Corrections(parts["names"], parts["labels"])
 
 
 def _new_history_file(folder: Path) -> Path:

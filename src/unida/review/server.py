@@ -9,6 +9,7 @@ the printed address, as `?token=` or in the cookie that the page sets.
 
 import contextlib
 import dataclasses
+import errno
 import hmac
 import json
 import os
@@ -23,11 +24,13 @@ from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 from unida.errors import UserError, require
 from unida.report.build import write_report
+from unida.report.page import policy
 from unida.review.corrections import (
+    ConflictError,
     Corrections,
     CorrectionStore,
     read_corrections,
@@ -42,12 +45,7 @@ MAX_BYTES = 16 * 2**20
 TIMEOUT = 30
 """Seconds after which a silent client is dropped."""
 
-# The page is one file: nothing is loaded from elsewhere, and nothing is sent elsewhere.
-POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src data: blob:; font-src data:; connect-src 'self'; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'"
-)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def serve(path: str | Path, port: int = 0, browser: bool = True) -> Corrections:
@@ -76,8 +74,13 @@ def serve(path: str | Path, port: int = 0, browser: bool = True) -> Corrections:
 class ReviewServer(ThreadingHTTPServer):
     """An HTTP server of one run's page, with the secret of its address."""
 
+    request_queue_size = 512
+    """Connections that may wait to be accepted."""
+
     def __init__(self, store: CorrectionStore, page: Path, port: int = 0) -> None:
         self.store, self.page = store, page
+        # The page is one file: nothing is loaded from elsewhere, and only its own script runs.
+        self.policy = f"{policy()}; frame-ancestors 'none'"
         self.token = secrets.token_urlsafe(24)
         super().__init__((HOST, port), _Handler)
 
@@ -126,18 +129,20 @@ def open_server(store: CorrectionStore, page: Path, port: int = 0) -> ReviewServ
 
 
 class _RefusedError(Exception):
-    """A request that is refused, and why."""
+    """A request that is refused, why, and what else the answer has."""
 
-    def __init__(self, status: HTTPStatus, reason: str) -> None:
+    def __init__(self, status: HTTPStatus, reason: str, **more: Any) -> None:
         super().__init__(reason)
-        self.status = status
+        self.status, self.more = status, more
 
 
 class _Handler(BaseHTTPRequestHandler):
     """Handler of one request."""
 
     server: ReviewServer
+    raw_requestline: bytes
     server_version, sys_version = "unida", ""
+    default_request_version = "HTTP/1.0"  # of 0.9, the default, an answer has no status
     timeout = TIMEOUT
 
     def do_GET(self) -> None:
@@ -149,16 +154,44 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: the person sees the page."""
 
+    def parse_request(self) -> bool:
+        """Answer an empty request too; the base class only closes the connection."""
+        if self.raw_requestline.strip():
+            return super().parse_request()
+        self.requestline, self.command = "", ""
+        self.request_version = self.default_request_version
+        self.send_error(HTTPStatus.BAD_REQUEST)
+        return False
+
     def _answer(self, routes: dict[str, Callable[[], None]]) -> None:
+        """Answer a request; whatever goes wrong is a status and a sentence."""
         try:
-            self._guard()
-            path = urlsplit(self.path).path
-            if path not in routes:
-                raise _RefusedError(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
-            routes[path]()
+            try:
+                self._guard()
+                path = self._address().path
+                if path not in routes:
+                    raise _RefusedError(HTTPStatus.NOT_FOUND, "There is nothing at this address.")
+                routes[path]()
+            except (_RefusedError, ConnectionError):
+                raise
+            except TimeoutError:
+                raise _RefusedError(
+                    HTTPStatus.REQUEST_TIMEOUT, f"Nothing came for {TIMEOUT} seconds."
+                ) from None
+            except Exception as error:
+                logger.warning("A request failed: %r", error)
+                raise _RefusedError(
+                    HTTPStatus.INTERNAL_SERVER_ERROR, f"The server failed: {error!r}."
+                ) from None
         except _RefusedError as refused:
-            self._send_json({"error": str(refused)}, refused.status)
+            self._send_json({"error": str(refused)} | refused.more, refused.status)
             self._drain()
+
+    def _address(self) -> SplitResult:
+        try:
+            return urlsplit(self.path)
+        except ValueError:
+            raise _RefusedError(HTTPStatus.BAD_REQUEST, "This is not an address.") from None
 
     def _guard(self) -> None:
         """Accept only requests of the page itself, with the secret of the address."""
@@ -175,7 +208,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _secrets(self) -> list[str]:
         """Return the secrets in the address and in the cookie."""
-        tokens = parse_qs(urlsplit(self.path).query).get("token", [])
+        tokens = parse_qs(self._address().query).get("token", [])
         with contextlib.suppress(CookieError):
             cookies = SimpleCookie("; ".join(self.headers.get_all("Cookie", [])))
             tokens += [c.value for name, c in cookies.items() if name == self.server.cookie]
@@ -201,8 +234,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_state(self, get: Callable[[], Corrections]) -> None:
         try:
             state = get()
+        except ConflictError as error:
+            raise _RefusedError(
+                HTTPStatus.CONFLICT, str(error), saved=dataclasses.asdict(error.current)
+            ) from None
         except UserError as error:
-            raise _RefusedError(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
+            raise _RefusedError(_status_of(error), str(error)) from None
         self._send_json(dataclasses.asdict(state), HTTPStatus.OK)
 
     def _read_json(self) -> Any:
@@ -235,7 +272,7 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {
             "Content-Type": kind,
             "Content-Length": str(len(content)),
-            "Content-Security-Policy": POLICY,
+            "Content-Security-Policy": self.server.policy,
             "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer",
             "Cache-Control": "no-store",
@@ -253,11 +290,24 @@ class _Handler(BaseHTTPRequestHandler):
                 left -= taken
 
 
+def _status_of(error: UserError) -> HTTPStatus:
+    """Return the status of a save that failed; an error with a cause is not the client's."""
+    if error.__cause__ is None:
+        return HTTPStatus.UNPROCESSABLE_ENTITY
+    full = isinstance(error.__cause__, OSError) and error.__cause__.errno in _DISK_FULL
+    return HTTPStatus.INSUFFICIENT_STORAGE if full else HTTPStatus.INTERNAL_SERVER_ERROR
+
+
 def up_to_date_report(run: RunFolder) -> Path:
-    """Return the report of the run, written again if the categories are newer."""
+    """Return the report of the run; write it again if it is of another version or too old.
+
+    The server allows only the script of this version, whose digest is in the page.
+    """
     categories = run.categories.stat().st_mtime_ns if run.categories.exists() else 0
     if run.report.exists() and run.report.stat().st_mtime_ns >= categories:
-        return run.report
+        with contextlib.suppress(OSError), run.report.open("rb") as file:
+            if policy().encode() in file.read(2**12):
+                return run.report
     logger.info("Writing the report …")
     return write_report(run)
 
