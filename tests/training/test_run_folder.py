@@ -3,7 +3,12 @@
 import csv
 import errno
 import io
+import os
+import secrets
+import subprocess
+import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +18,7 @@ import torch
 from unida.errors import UserError
 from unida.methods.presets import configure
 from unida.training.predictions import prediction_lines, read_predictions
-from unida.training.run_folder import RunFolder, differences, write_lines
+from unida.training.run_folder import RunFolder, differences, require_writable, write_lines
 from unida.types import Prediction
 from unida.utils.csv_files import csv_lines, to_csv
 
@@ -91,6 +96,76 @@ def test_an_error_that_is_not_the_disk_s_is_not_called_that(
     monkeypatch.setattr(torch, "save", fail)
     with pytest.raises(RuntimeError, match="pickled"):
         RunFolder(tmp_path).save_state({})
+
+
+class TestSpecialFiles:
+    """`--to` writes to what is no regular file and leaves it in place."""
+
+    def test_a_link_stays_a_link_to_what_was_written(self, tmp_path: Path) -> None:
+        (tmp_path / "folder").mkdir()
+        link = tmp_path / "link.csv"
+        for target in (tmp_path / "folder" / "a.csv", Path("folder/new.csv")):
+            link.unlink(missing_ok=True)
+            link.symlink_to(target)
+            require_writable(link)
+            write_lines(link, ("a\n",))
+            assert link.is_symlink()
+            assert (tmp_path / target).read_text() == "a\n"
+        assert sorted(path.name for path in tmp_path.rglob("*.*")) == [
+            "a.csv", "link.csv", "new.csv"
+        ]  # fmt: skip
+
+    def test_a_pipe_is_written_to(self, tmp_path: Path) -> None:
+        pipe = tmp_path / "pipe.csv"
+        os.mkfifo(pipe)
+        with ThreadPoolExecutor(1) as pool:
+            reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # or a failure would hang
+            require_writable(pipe)
+            pool.submit(write_lines, pipe, ("a\n", "b\n")).result(60)
+            assert os.read(reader, 100) == b"a\nb\n"
+            os.close(reader)
+        assert pipe.is_fifo()
+
+    def test_a_device_is_written_to(self) -> None:
+        terminal, device = os.openpty()
+        require_writable(Path(os.ttyname(device)))
+        write_lines(Path(os.ttyname(device)), ("a\n",))
+        assert os.read(terminal, 100) == b"a\r\n"
+        for descriptor in (terminal, device):
+            os.close(descriptor)
+
+    def test_the_standard_output_goes_where_the_shell_sends_it(self, tmp_path: Path) -> None:
+        """`--to /dev/stdout >> log` appends; the file is neither replaced nor cut."""
+        log = tmp_path / "log"
+        log.write_text("before\n")
+        code = (
+            "from pathlib import Path; from unida.training.run_folder import *;"
+            "to = Path('/dev/stdout'); require_writable(to); write_lines(to, ['a\\n'])"
+        )
+        with log.open("ab") as out:
+            subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
+            assert os.path.samestat(os.fstat(out.fileno()), log.stat())
+        assert log.read_text() == "before\na\n"
+
+    def test_a_planted_link_in_place_of_the_part_is_not_followed(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        victim = tmp_path / "victim"
+        victim.write_text("precious")
+        (tmp_path / ".p.csv.part").symlink_to(victim)
+        write_lines(tmp_path / "p.csv", ("a\n",))
+        assert victim.read_text() == "precious"
+        monkeypatch.setattr(secrets, "token_hex", lambda n: "guessed")
+        (tmp_path / ".p.csv.guessed.part").symlink_to(victim)
+        with pytest.raises(UserError, match="cannot be written"):
+            write_lines(tmp_path / "p.csv", ("b\n",))
+        assert victim.read_text() == "precious"
+
+    def test_what_cannot_be_written_is_one_sentence(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        for name in ("x" * 300, "file/below", "no/such/folder", "."):
+            with pytest.raises(UserError):
+                require_writable(tmp_path / name)
 
 
 def test_a_run_may_go_on_elsewhere_but_not_as_another() -> None:

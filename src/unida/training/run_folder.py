@@ -10,6 +10,7 @@
     diagnostics.json    label-free estimates of how good the run is, and warnings
     skipped.csv         images left out, and why
     done                written last
+    .lock               held while the run goes on; it names the process (`unida.training.claim`)
     categories.csv      novel categories of the unknown images (`unida discover`), and in
     categories.json     how many there are, and what shows them
     report.html         the run as a page; comes after all, and anew by `unida report`
@@ -21,8 +22,12 @@ Files are written to a temporary name and renamed, so whatever is there is whole
 have `atlas.npz` for `features.npz` and `quality.json` for `diagnostics.json`; both are still read.
 """
 
+import contextlib
+import errno
 import json
 import os
+import secrets
+import stat
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -32,7 +37,7 @@ import torch
 
 from unida.config import ENVIRONMENT, FORMAT, RunConfig, to_json
 from unida.data.samples import Skipped
-from unida.errors import UserError, shorten
+from unida.errors import UserError
 from unida.methods.presets import load_config
 from unida.training.predictions import prediction_lines
 from unida.types import Prediction
@@ -62,6 +67,7 @@ class RunFolder:
         self.source = self.path / "source.csv"
         self.review = self.path / "review.json"
         self.review_history = self.path / "review-history"
+        self.lock = self.path / ".lock"
 
     @property
     def stored_features(self) -> Path:
@@ -77,28 +83,8 @@ class RunFolder:
         """Return the folder of a member of an ensemble; the first one's is the run's own."""
         return RunFolder(self.path / f"member-{number}") if number else self
 
-    def refuse_if_taken(self, config: RunConfig, resume: bool) -> None:
-        """Check that the folder is free or, to be resumed, holds this run."""
-        try:
-            begun, empty = self.config.exists(), _is_empty(self.path, self.source)
-        except OSError as error:
-            raise UserError(f"{self.path} cannot be used: {error.strerror}.") from None
-        if resume and begun:
-            changed = differences(load_config(self.config), config)
-            if changed:
-                raise UserError(
-                    f"{self.path} was started with other settings ({shorten(changed)}): "
-                    "leave them out to go on with that run, or name another --out."
-                )
-        elif begun:
-            state = "a finished" if self.done.exists() else "an unfinished"
-            advice = "" if self.done.exists() else ", or go on with it by --resume"
-            raise UserError(f"{self.path} holds {state} run: name another --out{advice}.")
-        elif not empty:
-            raise UserError(f"{self.path} is there and not an empty folder: name another --out.")
-
     def begin(self, config: RunConfig, resolved: RunConfig | None = None) -> None:
-        """Claim the folder for a new run; a run to be resumed has it already.
+        """Write the configuration of a new run; a run to be resumed has it already.
 
         Args:
             config: as requested.
@@ -151,8 +137,12 @@ class RunFolder:
     def finish(self) -> None:
         write_text(self.done, "")
         if distributed.is_main_process():
-            for state in (self.state, *self.path.glob(f"member-*/{self.state.name}")):
+            for state in self.states():
                 state.unlink(missing_ok=True)
+
+    def states(self) -> list[Path]:
+        """Return the checkpoints that are there, of all members."""
+        return [*self.path.glob(self.state.name), *self.path.glob(f"member-*/{self.state.name}")]
 
 
 def differences(stored: RunConfig, given: RunConfig) -> list[str]:
@@ -175,13 +165,23 @@ def write_lines(path: Path, lines: Iterable[str]) -> None:
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
-    """Write to a temporary name beside `path`, flush to disk, then rename; main process only."""
+    """Write to a temporary name beside `path`, flush to disk, then rename; main process only.
+
+    A device, a pipe or the standard output is written to, and of a link its target is replaced.
+    """
     if not distributed.is_main_process():
         return
-    part = path.with_name(f".{path.name}.part")
     with _write_errors(path):
+        if _is_special(path):
+            with open(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOCTTY), "wb") as file:
+                write(file)
+            return
+        path = Path(os.path.realpath(path))
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
         try:
-            with part.open("wb") as file:
+            # A new file: a link that somebody planted is not followed.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+            with open(os.open(part, flags, 0o666), "wb") as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -192,10 +192,29 @@ def write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
 
 def require_writable(path: Path) -> None:
     """Refuse a file that cannot be written, before the work for it is done."""
-    if path.is_dir():
-        raise UserError(f"{path} is a folder: name a file.")
-    with _write_errors(path), tempfile.TemporaryFile(dir=path.parent):
-        return
+    with _write_errors(path):
+        if path.is_dir():
+            raise UserError(f"{path} is a folder: name a file.")
+        if _is_special(path):
+            if not os.access(path, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        else:
+            tempfile.TemporaryFile(dir=os.path.dirname(os.path.realpath(path))).close()
+
+
+def _is_special(path: Path) -> bool:
+    """Whether a path names no regular file, or one that this process prints to."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISREG(found.st_mode):
+        return True
+    for printed in (1, 2):
+        with contextlib.suppress(OSError):  # closed
+            if os.path.samestat(os.fstat(printed), found):
+                return True
+    return False
 
 
 class _write_errors:  # noqa: N801 - a context manager
@@ -210,20 +229,15 @@ class _write_errors:  # noqa: N801 - a context manager
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # Torch's writer raises another error after a failed write.
         reason = error.__context__ if isinstance(error, RuntimeError) else error
-        if isinstance(reason, OSError):
+        if isinstance(reason, OSError) and not isinstance(reason, BrokenPipeError):
             raise UserError(
-                f"{self.path} cannot be written: {reason.strerror}. Everything written before is "
-                "whole; a run goes on with --resume."
+                f"{self.path} cannot be written: {reason.strerror or reason}. Everything written "
+                "before is whole; a run goes on with --resume."
             ) from reason
 
 
 def _first_existing(path: Path, earlier: Path) -> Path:
     return earlier if earlier.exists() and not path.exists() else path
-
-
-def _is_empty(path: Path, source: Path) -> bool:
-    """Whether a run may begin there: no folder, or one empty except for the run's source."""
-    return not path.exists() or (path.is_dir() and all(p == source for p in path.iterdir()))
 
 
 def _step_of(line: str) -> int:
