@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.multiclass import check_classification_targets
@@ -41,6 +42,7 @@ from unida.model import Model
 from unida.models.backbones.base import Backbone, precomputed_features
 from unida.pipeline import adapt_domains, check_names, make_backbone
 from unida.report.build import report_if_possible
+from unida.training.claim import claimed
 from unida.training.run_folder import RunFolder
 from unida.types import UNKNOWN, FloatArray, Scored
 from unida.utils import distributed
@@ -281,8 +283,13 @@ def _train(config: RunConfig, in_memory: dict[str, InMemory], given: Backbone | 
     """Loads both domains and adapts."""
     device = pick_device(config.compute.device)
     distributed.setup(device)
-    if distributed.is_main_process():
-        RunFolder(config.output.out).refuse_if_taken(config, resume=False)
+    with claimed(RunFolder(config.output.out), config, resume=False):
+        return _train_claimed(config, device, in_memory, given)
+
+
+def _train_claimed(
+    config: RunConfig, device: torch.device, in_memory: dict[str, InMemory], given: Backbone | None
+) -> Model:
     if given:
         config = config.replace(frozen=True)
     backbone = given or make_backbone(config)

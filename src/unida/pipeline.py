@@ -27,6 +27,7 @@ from unida.models.weights import FROM_SCRATCH
 from unida.report.build import report_if_possible
 from unida.result import RunResult, fit_decision, log_diagnostics, write_result
 from unida.training.batches import Batches
+from unida.training.claim import claimed, leftovers, locked, remove_leftovers
 from unida.training.loop import CheckpointCallback, StepCallback, resolve_run, train
 from unida.training.run_folder import RunFolder
 from unida.types import Sizes
@@ -75,6 +76,7 @@ def run_adaptation(
     folder = RunFolder(config.output.out)
     if resume and folder.done.exists():
         logger.info("%s is finished already.", folder.path)
+        _conclude(folder, config)
         return load(folder.path, config.compute.device)
     return run(config, resume, progress=progress).model
 
@@ -96,8 +98,23 @@ def run(
     config = check_config(config)
     device = pick_device(config.compute.device)
     distributed.setup(device)
-    if distributed.is_main_process():
-        RunFolder(config.output.out).refuse_if_taken(config, resume)
+    with claimed(RunFolder(config.output.out), config, resume):
+        return run_claimed(config, on_checkpoint, progress)
+
+
+def run_claimed(
+    config: RunConfig,
+    on_checkpoint: CheckpointCallback | None = None,
+    progress: Progress = NO_PROGRESS,
+) -> RunResult:
+    """Do what `run` does, in a folder that this process has claimed.
+
+    Args:
+        config: checked.
+        on_checkpoint: called with the method at every checkpoint.
+        progress: shows what goes on.
+    """
+    device = pick_device(config.compute.device)
     samples = {
         "source": read_source(config.data.source),
         "target": read_unlabelled(config.data.target),
@@ -167,6 +184,16 @@ def adapt_domains(
     fitted = fit_decision(resolved, methods, backbone, learned, held_out, target, history)
     write_result(fitted, folder, found)
     return fitted
+
+
+def _conclude(folder: RunFolder, config: RunConfig) -> None:
+    """Do what a kill at the end of a finished run has left undone."""
+    no_report = config.output.report and not folder.report.exists()
+    if distributed.is_main_process() and (no_report or leftovers(folder)):
+        with locked(folder):
+            remove_leftovers(folder)
+            if no_report:
+                report_if_possible(folder)
 
 
 def _show_steps(update: Update, steps: int) -> StepCallback:

@@ -12,8 +12,6 @@ NAME is that of a job: a few words and a hash of its configuration.
 """
 
 import json
-import os
-import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +20,7 @@ from typing import Literal
 from unida.bench.jobs import Job
 from unida.bench.results import RESULT
 from unida.training.run_folder import write_text
-from unida.utils.locks import held, is_held
+from unida.utils.locks import held, is_held, write_holder
 
 State = Literal["waiting", "running", "done", "failed"]
 
@@ -65,9 +63,7 @@ class ResultsFolder:
         """
         with held(self.path / "locks" / name, wait) as file:
             if file is not None:
-                file.truncate(0)
-                file.write(f"{platform.node()} {os.getpid()}\n")
-                file.flush()
+                write_holder(file)
             yield file is not None
 
     def is_locked(self, job: Job) -> bool:

@@ -15,8 +15,9 @@ from unida.discovery.categories import LabelledImage
 from unida.errors import UserError, require, shorten
 from unida.methods.presets import load_config
 from unida.model import Model
-from unida.pipeline import check_config, run_adaptation
+from unida.pipeline import check_config, run_claimed
 from unida.review.corrections import Corrections, read_corrections, read_review_target
+from unida.training.claim import claimed
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import UNKNOWN
@@ -109,16 +110,18 @@ def run_continuation(
     old = dict(zip(map(str, samples.paths), labels, strict=True))
     new = extend_source(old, reviewed, min_confidence, trust)
     run = RunFolder(config.output.out)
+    config = config.replace(source=str(run.source))
     distributed.setup(pick_device(config.compute.device))
-    with distributed.main_process_first():
-        if distributed.is_main_process():
-            _write_source(new, run, config)
-    logger.info("%s", describe_additions(old, new))
-    try:
-        return run_adaptation(config.replace(source=str(run.source)), progress=progress)
-    finally:
-        if distributed.is_main_process() and not run.config.exists():
-            run.source.unlink(missing_ok=True)  # the run did not begin: free its folder
+    with claimed(run, config, resume=False):
+        try:
+            with distributed.main_process_first():
+                if distributed.is_main_process():
+                    _write_source(new, run)
+            logger.info("%s", describe_additions(old, new))
+            return run_claimed(config, progress=progress).model
+        finally:
+            if distributed.is_main_process() and not run.config.exists():
+                run.source.unlink(missing_ok=True)  # the run did not begin: free its folder
 
 
 def extend_source(
@@ -190,14 +193,12 @@ def _refuse_case_clash(names: set[str], run: Path) -> None:
         )
 
 
-def _write_source(source: PathLabels, run: RunFolder, config: RunConfig) -> None:
+def _write_source(source: PathLabels, run: RunFolder) -> None:
     """Write source.csv into a free folder."""
-    run.refuse_if_taken(config, resume=False)
     text = to_csv(("path", "label"), source.items())
     try:
         if run.source.exists() and run.source.read_bytes() != to_bytes(text):
             raise UserError(f"{run.source} is there already: remove it, or name another --out.")
-        run.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"{run.path} cannot be used: {error.strerror}.") from None
     write_text(run.source, text)

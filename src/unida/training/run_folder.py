@@ -38,7 +38,6 @@ import torch
 from unida.config import ENVIRONMENT, FORMAT, RunConfig, to_json
 from unida.data.samples import Skipped
 from unida.errors import UserError
-from unida.methods.presets import load_config
 from unida.training.predictions import prediction_lines
 from unida.types import Prediction
 from unida.utils import distributed
