@@ -2,6 +2,8 @@
 
 import importlib
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from unida.cli.bench import Bench, progress_table
 from unida.cli.main import main
 from unida.errors import UserError
 from unida.model import load
+from unida.utils.locks import is_held
 
 N_JOBS = 2 * 2 * 2
 
@@ -216,6 +219,19 @@ def test_a_killed_bench_goes_on_where_it_was(protocol: Path, tmp_path: Path) -> 
     assert logged == list(range(2, steps + 1, 2))
 
 
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"])
+def test_workers_end_with_the_bench(protocol: Path, tmp_path: Path, name: str) -> None:
+    """The signal reaches the bench alone; its worker would train for hours."""
+    one = ("--methods", "source_only", "--tasks", "dark-light", "--seeds", "1")
+    command = arguments(protocol, tmp_path / "results", *one, steps=1_000_000)
+    with started([*UNIDA, *command]) as bench:
+        wait_for(lambda: len(list(tmp_path.glob("results/runs/*/state.pt"))) == 1, bench)
+        (lock,) = (path for path in tmp_path.glob("results/locks/*") if is_held(path))
+        os.kill(bench.process.pid, getattr(signal, name))
+        bench.ended()
+        wait_for(lambda: not is_held(lock))
+
+
 def test_a_run_alone_in_a_process_is_the_same_run(
     protocol: Path, finished: Path, tmp_path: Path
 ) -> None:
@@ -240,7 +256,7 @@ def test_near_the_end_every_process_has_some_of_the_runs(
     ended: list[Job] = []
 
     class Ended:
-        returncode = 0
+        returncode, stdin = 0, None
 
         def poll(self) -> int:
             return 0

@@ -35,6 +35,7 @@ def run_local(
         while True:
             for batch, process in [pair for pair in running if pair[1].poll() is not None]:
                 running.remove((batch, process))
+                _close(process)
                 _record_if_killed(folder, batch, process.returncode)
             open_jobs = [job for job in jobs if not _ended(folder, job)]
             if not open_jobs and not running:
@@ -54,6 +55,7 @@ def run_local(
             process.terminate()
         for _, process in running:
             process.wait()
+            _close(process)
 
 
 def _ended(folder: ResultsFolder, job: Job) -> bool:
@@ -63,7 +65,10 @@ def _ended(folder: ResultsFolder, job: Job) -> bool:
 def _start(
     batch: list[Job], places: Places, folder: ResultsFolder, workers: int
 ) -> subprocess.Popen[bytes]:
-    """Start a process for some jobs; its output goes to the log of the first."""
+    """Start a process for some jobs; its output goes to the log of the first.
+
+    It ends when its standard input is closed, so at the latest when this process ends.
+    """
     threads = max(1, (os.cpu_count() or 1) // workers)
     with folder.log(batch[0]).open("ab") as log:
         process = subprocess.Popen(
@@ -74,9 +79,14 @@ def _start(
             env={"OMP_NUM_THREADS": str(threads)} | os.environ,
         )
     assert process.stdin is not None
-    process.stdin.write("\n".join(to_line(job, places) for job in batch).encode())
-    process.stdin.close()
+    process.stdin.write("".join(f"{to_line(job, places)}\n" for job in batch).encode() + b"\n")
+    process.stdin.flush()
     return process
+
+
+def _close(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
 
 
 def _record_if_killed(folder: ResultsFolder, batch: list[Job], status: int) -> None:

@@ -1,11 +1,19 @@
-"""Run one job of a benchmark; also as a process of its own: `python -m unida.bench.worker`."""
+"""Run one job of a benchmark; also as a process of its own: `python -m unida.bench.worker`.
+
+The process reads its jobs from standard input, up to an empty line. The bench that started it keeps
+that pipe open; when the bench ends, whatever the reason, the pipe is closed and the process ends.
+"""
 
 import dataclasses
 import json
+import os
 import shutil
+import signal
 import sys
+import threading
 import traceback
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from unida.bench.arrays import scores_file
@@ -118,6 +126,19 @@ def main(lines: str) -> int:
     return status
 
 
+def _end_with_parent() -> None:
+    """End this process when standard input is closed."""
+
+    def wait() -> None:
+        while os.read(0, 1):  # sys.stdin cannot be closed at exit while a thread reads it
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
 if __name__ == "__main__":
     reuse_memory()
-    sys.exit(main(sys.stdin.read()))
+    jobs = "".join(takewhile(str.strip, sys.stdin))
+    _end_with_parent()
+    sys.exit(main(jobs))

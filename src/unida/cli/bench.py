@@ -28,7 +28,8 @@ N = TypeVar("N", int, float)
 class Bench(Command):
     """Run methods × tasks × seeds of a benchmark.
 
-    Finished runs are not repeated.
+    Finished runs are not repeated. Runs under way end with the command, whatever ends it, and
+    continue when it is given again.
 
     Example: unida bench office-home --data data/office-home --out results --methods san,ovanet
     """
