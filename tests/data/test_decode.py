@@ -1,18 +1,42 @@
 """Decoding of any usual format to upright RGB, and the reason where it fails."""
 
 import os
+import resource
+import subprocess
+import sys
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import EpsImagePlugin, Image, ImageOps
 
 from tests.images import noise, ordinary_user, write_bad_files, write_image
+from unida.data import decode
+from unida.data.cache import UNREADABLE, digest_file
 from unida.data.decode import BadImageError, Pixels, decode_file
+from unida.data.in_memory import _opener, decode_opened
 
 RED, GREEN, BLUE, WHITE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)
+
+
+@contextmanager
+def limit_memory(n_bytes: int) -> Iterator[None]:
+    """This process may take that much more memory inside."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def colour_at(pixels: Pixels, row: int, column: int) -> tuple[int, ...]:
@@ -149,22 +173,153 @@ class TestBadFiles:
                 with pytest.raises(BadImageError, match=r"^no permission to read it$"):
                     decode_file(locked, 8)
 
-    def test_a_folder_named_like_an_image_is_no_image(self, tmp_path: Path) -> None:
-        (tmp_path / "x.png").mkdir()
-        with pytest.raises(BadImageError, match="Is a directory"):
-            decode_file(tmp_path / "x.png", 8)
+    def test_what_is_no_regular_file_is_neither_waited_for_nor_read(self, tmp_path: Path) -> None:
+        folder, pipe, device = (tmp_path / name for name in ("a.png", "b.jpg", "c.jpg"))
+        folder.mkdir()
+        os.mkfifo(pipe)
+        device.symlink_to("/dev/zero")
+        for path in (folder, pipe, device):
+            started = time.monotonic()
+            with limit_memory(2**30), pytest.raises(BadImageError, match=r"^not a regular file$"):
+                decode_file(path, 8)
+            assert digest_file(str(path)) == UNREADABLE
+            assert time.monotonic() - started < 10
+
+    def test_a_file_of_unlimited_size_is_not_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "x.png"
+        with path.open("wb") as file:
+            file.truncate(2**40)
+        with pytest.raises(BadImageError, match="too large"):
+            decode_file(path, 8)
+        assert digest_file(str(path)) == UNREADABLE
+
+    def test_no_other_program_is_started(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """For PostScript, Pillow starts Ghostscript."""
+        started: list[object] = []
+        monkeypatch.setattr(subprocess, "Popen", started.append)
+        monkeypatch.setattr(subprocess, "check_call", lambda *command, **more: started.append(1))
+        monkeypatch.setattr(EpsImagePlugin, "gs_binary", "gs")
+        path = tmp_path / "x.jpg"
+        path.write_text(
+            "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\nshowpage\n"
+        )
+        with pytest.raises(BadImageError, match=r"^not an image"):
+            decode_file(path, 8)
+        assert started == []
+        noise().save(tmp_path / "y.jpg", "ICO")
+        with pytest.raises(BadImageError, match=r"^not an image"):
+            decode_opened(_opener(tmp_path / "y.jpg"), 8)
 
     def test_float_values_that_are_not_finite_are_refused(self, tmp_path: Path) -> None:
         Image.fromarray(np.array([[0, np.nan], [1, np.inf]], np.float32)).save(tmp_path / "x.tif")
         with pytest.raises(BadImageError, match="not all of its values are finite"):
             decode_file(tmp_path / "x.tif", 2)
 
-    def test_any_error_of_a_plugin_is_a_broken_file(self, tmp_path: Path) -> None:
-        """Pillow's DDS reader raises NotImplementedError for a pixel format of zero."""
-        path = tmp_path / "x.jpg"
-        noise().save(path, "DDS")
-        content = bytearray(path.read_bytes())
-        content[80:84] = bytes(4)
-        path.write_bytes(content)
-        with pytest.raises(BadImageError, match=r"^broken: "):
-            decode_file(path, 8)
+    def test_any_error_of_a_plugin_is_a_broken_file(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(image: Image.Image, size: int) -> Pixels:
+            raise NotImplementedError
+
+        monkeypatch.setattr(decode, "to_square", fail)
+        with pytest.raises(BadImageError, match=r"^broken: NotImplementedError"):
+            decode_file(write_image(tmp_path / "x.png"), 8)
+
+
+class TestLargeImages:
+    @pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGB", "RGBA", "I;16", "I", "F", "CMYK"])
+    def test_strips_give_what_the_whole_gives(
+        self, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An image is large here from 100 pixels on, and a strip has few rows."""
+        y, x = np.mgrid[:120, :150]
+        wave = 0.5 + 0.25 * np.sin(x / 20) + 0.25 * np.cos(y / 25)
+        if mode in ("I;16", "I", "F"):
+            kinds = {"I;16": np.uint16, "I": np.int32, "F": np.float32}
+            image = Image.fromarray((wave * 65535).astype(kinds[mode]))
+        else:
+            grey = Image.fromarray((wave * 255).astype(np.uint8))
+            image = Image.merge("RGB", [grey, ImageOps.flip(grey), ImageOps.invert(grey)]).convert(
+                mode
+            )
+        path = tmp_path / "x.tif"
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        image.save(path, exif=exif)
+        with Image.open(path) as stored:
+            assert stored.mode.startswith(mode[0])
+        expected = decode_file(path, 16)
+        monkeypatch.setattr(decode, "LARGE", 100)
+        monkeypatch.setattr(decode, "_STRIP", 1500)
+        found = decode_file(path, 16)
+        atol = 8 if mode == "1" else 2
+        np.testing.assert_allclose(found.astype(int), expected.astype(int), atol=atol)
+
+    @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
+    def test_a_large_image_is_upright(
+        self, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        image = Image.new("RGB", (96, 64), "black")
+        image.paste(RED, (0, 0, 48, 32))
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        image.save(tmp_path / f"x.{suffix}", exif=exif, quality=95)
+        monkeypatch.setattr(decode, "LARGE", 100)
+        pixels = decode_file(tmp_path / f"x.{suffix}", 8)
+        np.testing.assert_allclose(colour_at(pixels, *TOP_RIGHT), RED, atol=12)
+        np.testing.assert_allclose(colour_at(pixels, *TOP_LEFT), (0, 0, 0), atol=12)
+
+    def test_a_strip_is_scaled_by_the_values_of_the_whole(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(decode, "LARGE", 100)
+        monkeypatch.setattr(decode, "_STRIP", 100)
+        ramp = np.linspace(-3, 5, 64, dtype=np.float32)[:, None].repeat(64, 1)
+        Image.fromarray(ramp).save(tmp_path / "x.tif")
+        column = decode_file(tmp_path / "x.tif", 8)[0, :, 4].astype(int)
+        assert column[0] < 40
+        assert column[-1] > 215
+        assert (np.diff(column) > 0).all()
+        ramp[60] = np.nan
+        Image.fromarray(ramp).save(tmp_path / "x.tif")
+        with pytest.raises(BadImageError, match="finite"):
+            decode_file(tmp_path / "x.tif", 8)
+
+    def test_threads_decode_a_bounded_number_of_pixels_at_a_time(self) -> None:
+        budget, most, used = decode._Budget(100), 0, 0
+        lock = threading.Lock()
+
+        def work(n: int) -> None:
+            nonlocal most, used
+            with budget.taken(n):
+                with lock:
+                    used += n
+                    most = max(most, used if used != 300 else 0)
+                    assert used <= 100 or used == n
+                time.sleep(0.001)
+                with lock:
+                    used -= n
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(work, [60, 30, 10, 300, 50, 50, 50] * 10))
+        assert 60 < most <= 100
+
+    @pytest.mark.slow
+    def test_large_pngs_in_many_threads_fit_into_2_gb(self, tmp_path: Path) -> None:
+        """16-bit grey, 290 KB each: by float64, each took 1.8 GB of its own."""
+        path = tmp_path / "0.png"
+        Image.new("I;16", (12_200, 12_200)).save(path)
+        for i in range(1, 3):
+            os.link(path, tmp_path / f"{i}.png")
+        code = (
+            "import resource, sys; from pathlib import Path; from unida.data.decode import *;"
+            "from concurrent.futures import ThreadPoolExecutor;"
+            "resource.setrlimit(resource.RLIMIT_AS, (4 * 2**30,) * 2);"
+            "found = list(ThreadPoolExecutor(3).map(lambda p: decode_file(p, 32), "
+            "sorted(Path(sys.argv[1]).iterdir())));"
+            "assert len(found) == 3 and not any(x.any() for x in found);"
+            "assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 2 * 2**20"
+        )
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=300)

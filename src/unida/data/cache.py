@@ -8,8 +8,9 @@
 
 LIST is a hash of paths. A file whose size and times are still those in LIST.npy is not hashed
 again. CONTENT is a hash of the digests, so the same bytes are found again under any name and date.
-What is missing or damaged is made again, what no run has used for a month is removed when
-something is added, and the whole folder may be deleted at any time.
+What is missing or damaged is made again: pixels and embeddings end with a checksum. What no run has
+used for a month, and parts of files that a killed process was writing, are removed when something
+is added. The whole folder may be deleted at any time.
 """
 
 import contextlib
@@ -21,13 +22,16 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from hashlib import blake2b
+from hashlib import blake2b, file_digest
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 
 from unida.types import IntArray
+from unida.utils.files import open_regular
+from unida.utils.locks import is_held, take
+from unida.utils.logs import logger
 from unida.utils.parallel import in_order
 
 _FORMAT = 1  # of the pixels; part of a content's name
@@ -35,6 +39,8 @@ _STAT, _WIDTH = 3, 5  # columns of LIST.npy: size, mtime, ctime; then 16 bytes o
 UNREADABLE = bytes(16)
 _CLOCK_TICK = 2 * 10**9  # ns: a file system's clock may be this coarse
 _MONTH = 30 * 24 * 3600
+_CHECKSUM = 16  # bytes
+_BLOCK, _MAX_BLOCKS = 2**20, 256  # of a file, that its checksum is of
 _CACHE_FILE = re.compile(r"[0-9a-f]{32}(-[0-9]+)?\.(npy|json|u8|f32|rows)(\.[0-9a-f]+\.part)?")
 
 
@@ -115,9 +121,15 @@ def find_entry(paths: tuple[Path, ...], size: int, folder: Path) -> CacheEntry |
 
 def content_key(paths: tuple[Path, ...], size: int, folder: Path) -> str:
     """Hash the bytes of these images, in this order, with the size they are decoded to."""
+    digests = file_digests(paths, size, folder)
+    return digest(f"{_FORMAT} {size} {len(paths)}".encode() + digests).hex()
+
+
+def file_digests(paths: tuple[Path, ...], size: int, folder: Path) -> bytes:
+    """Hash the bytes of each of these images; read from the list of that size where it has them."""
     names = [os.path.abspath(path) for path in paths]
     joined = "\0".join([str(size), *names]).encode("utf-8", "surrogatepass")
-    listed = folder / f"{_digest(joined).hex()}.npy"
+    listed = folder / f"{digest(joined).hex()}.npy"
     known, now = _read_list(listed, len(names)), time.time_ns()
     stats = _stats(names)
     digests = known[:, _STAT:].copy()
@@ -131,7 +143,7 @@ def content_key(paths: tuple[Path, ...], size: int, folder: Path) -> str:
     if not np.array_equal(found, known):
         with contextlib.suppress(OSError):  # then it is hashed again
             write_whole(listed, lambda file: np.save(file, found))
-    return _digest(f"{_FORMAT} {size} {len(names)}".encode() + digests.tobytes()).hex()
+    return digests.tobytes()
 
 
 def _read_list(file: Path, n: int) -> IntArray:
@@ -168,12 +180,13 @@ def _stat(name: str) -> tuple[int, int, int]:
 def digest_file(name: str) -> bytes:
     """Hash the bytes of a file; `UNREADABLE`, zeros, if it cannot be read."""
     try:
-        return _digest(Path(name).read_bytes())
+        with open_regular(name) as file:
+            return filedigest(file, lambda: blake2b(digest_size=16)).digest()
     except (OSError, ValueError):
         return UNREADABLE
 
 
-def _digest(content: bytes) -> bytes:
+def digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
 
 
@@ -181,24 +194,65 @@ def _digest(content: bytes) -> bytes:
 
 
 def write_whole(file: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file under another name, then rename it; remove unused files before."""
+    """Write a file under another name, then rename it; remove unused files before.
+
+    The part is locked while it is written: one that is not locked was left by a killed process.
+    """
     _remove_unused(file.parent)
     part = file.with_name(f"{file.name}.{secrets.token_hex(4)}.part")
     try:
-        with part.open("xb") as out:
+        with part.open("x+b") as out:
+            with contextlib.suppress(OSError):  # without locks, a part left is removed in a month
+                take(out, wait=True)
             write(out)
-        part.replace(file)
+            out.flush()
+            part.replace(file)
     finally:
         part.unlink(missing_ok=True)
 
 
+def write_with_checksum(file: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Do what `write_whole` does, and append a checksum for `is_whole`."""
+
+    def write_both(out: BinaryIO) -> None:
+        write(out)
+        out.flush()
+        out.write(_checksum(out.fileno(), out.tell()))
+
+    write_whole(file, write_both)
+
+
 def is_whole(file: Path, n_bytes: int) -> bool:
-    """Return whether a file is there with all its bytes, and mark it as used."""
+    """Return whether a file is there as it was written, and mark it as used.
+
+    A damaged one is removed. Files of earlier versions have no checksum; their size is compared.
+    """
     try:
-        touch(file)
-        return file.stat().st_size == n_bytes
+        with file.open("rb") as opened:
+            stored = os.pread(opened.fileno(), _CHECKSUM + 1, n_bytes)
+            size = os.fstat(opened.fileno()).st_size
+            whole = size == n_bytes or stored == _checksum(opened.fileno(), n_bytes)
     except OSError:
         return False
+    if whole:
+        touch(file)
+    else:
+        logger.warning("%s of the cache is damaged: it is made anew.", file)
+        with contextlib.suppress(OSError):
+            file.unlink()
+    return whole
+
+
+def _checksum(descriptor: int, n_bytes: int) -> bytes:
+    """Hash the first bytes of a file; of a large one, blocks at equal distances."""
+    count = min(-(-n_bytes // _BLOCK), _MAX_BLOCKS)
+    last = max(0, n_bytes - _BLOCK)
+    starts = [i * last // max(1, count - 1) for i in range(count)]
+
+    def read(start: int) -> bytes:
+        return digest(os.pread(descriptor, min(_BLOCK, n_bytes - start), start))
+
+    return digest(b"".join(in_order(read, starts)))
 
 
 def touch(file: Path) -> None:
@@ -211,8 +265,14 @@ def _remove_unused(folder: Path) -> None:
     before = time.time() - _MONTH
     with contextlib.suppress(OSError):
         for file in _cache_files(folder):
-            if file.stat().st_mtime < before:
-                file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                if file.stat().st_mtime < before or _is_abandoned(file):
+                    file.unlink()
+
+
+def _is_abandoned(file: Path) -> bool:
+    """Whether it is a part that no process is writing; an empty one may not be locked yet."""
+    return file.suffix == ".part" and file.stat().st_size > 0 and not is_held(file)
 
 
 def _cache_files(folder: Path) -> Iterator[Path]:

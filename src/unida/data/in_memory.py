@@ -16,7 +16,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from unida.config import RunConfig
-from unida.data.decode import BadImageError, Pixels, to_square
+from unida.data.decode import BadImageError, Pixels, open_image, to_square
 from unida.data.domain import Domain, load_domains, on_device
 from unida.data.pixels import (
     ArrayStore,
@@ -192,7 +192,7 @@ def _opener(item: Any) -> Opener:
     if isinstance(item, Image.Image):
         return lambda: item
     if isinstance(item, str | Path):
-        return partial(Image.open, item)
+        return partial(open_image, item)
     if isinstance(item, np.ndarray) and item.dtype == np.uint8 and item.ndim in (2, 3):
         return partial(_from_pixels, item)
     raise UserError(

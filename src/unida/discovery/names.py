@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL import Image
 from torch import Tensor
 
-from unida.data.decode import to_rgb
+from unida.data.decode import BadImageError, open_image, to_rgb
 from unida.errors import UserError, require
 
 
@@ -79,9 +78,9 @@ def _mean_embedding(net: Any, processor: Any, paths: Sequence[Path]) -> Tensor:
     images = []
     for path in paths:
         try:
-            with Image.open(path) as image:
+            with open_image(path) as image:
                 images.append(to_rgb(image))
-        except OSError as error:
+        except (OSError, BadImageError) as error:
             raise UserError(f"{path} is needed to name its category: {error}.") from None
     pixels = processor(images=images, return_tensors="pt")
     return _unit(_embedding(net.get_image_features(**pixels))).mean(0)

@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 from PIL import Image
 
-from unida.data.decode import Pixels, to_square
+from unida.data.decode import Pixels, open_image, to_square
 from unida.utils.parallel import in_order
 
 SIDES = ((600, 112), (3_000, 80), (20_000, 56))
@@ -60,7 +60,7 @@ def _thumbs(
 
     def draw(path: str) -> tuple[Pixels, int] | None:
         try:
-            with Image.open(path) as image:
+            with open_image(path) as image:
                 return to_square(image, side), _shape(image)
         except Exception:  # missing or damaged: Pillow raises nearly any type
             return None

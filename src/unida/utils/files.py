@@ -1,0 +1,42 @@
+"""Image files, before they are read: a pipe would be waited for, and a device may never end."""
+
+import errno
+import os
+import stat
+from io import BufferedReader
+from pathlib import Path
+
+MAX_BYTES = 2**31
+
+
+class NotRegularError(OSError):
+    """A pipe, socket, device or folder where a file is expected."""
+
+    def __init__(self) -> None:
+        super().__init__("not a regular file")
+
+
+def open_regular(path: str | Path) -> BufferedReader:
+    """Open a regular file of up to `MAX_BYTES` to read; links are followed.
+
+    Raises:
+        NotRegularError: it is something else. It is not opened, as some devices act on that.
+        OSError: it cannot be opened, or is larger.
+    """
+    _check(os.stat(path))
+    # It may be another one by now; O_NONBLOCK does not wait for the writer of a pipe.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    file = open(descriptor, "rb")  # noqa: SIM115 - returned
+    try:
+        _check(os.fstat(file.fileno()))
+    except OSError:
+        file.close()
+        raise
+    return file
+
+
+def _check(found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise NotRegularError
+    if found.st_size > MAX_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
