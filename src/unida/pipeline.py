@@ -12,6 +12,7 @@ from unida.config import RunConfig
 from unida.data.domain import Domain, load_domains
 from unida.data.duplicates import duplicate_share
 from unida.data.embeddings import embed
+from unida.data.fingerprint import Fingerprint, fingerprint
 from unida.data.holdout import hold_out
 from unida.data.samples import Samples, read_source, read_unlabelled
 from unida.decision.predictor import check_ensemble, member_backbones
@@ -122,8 +123,9 @@ def run_claimed(
     backbone = make_backbone(config)  # before the images: a missing file is found at once
     with distributed.main_process_first():
         domains = load_domains(config, device, samples, lambda n: progress.task(f"reading {n}"))
+        images = fingerprint(config, samples)
     source, target = domains["source"], domains["target"]
-    result = adapt_domains(config, source, target, backbone, on_checkpoint, progress)
+    result = adapt_domains(config, source, target, backbone, on_checkpoint, progress, images)
     if config.output.report:
         report_if_possible(RunFolder(config.output.out))
     return result
@@ -136,6 +138,7 @@ def adapt_domains(
     backbone: Backbone,
     on_checkpoint: CheckpointCallback | None = None,
     progress: Progress = NO_PROGRESS,
+    images: Fingerprint | None = None,
 ) -> RunResult:
     """Train on decoded domains, from files or from memory, and write the run.
 
@@ -146,6 +149,7 @@ def adapt_domains(
         backbone: with the weights to start from; precomputed features go with embeddings.
         on_checkpoint: called with the method at every checkpoint.
         progress: shows what goes on.
+        images: fingerprint of files, for checkpoints.
     """
     folder, n_members = RunFolder(config.output.out), config.decision.ensemble
     require(not on_checkpoint or n_members == 1, "ensemble", n_members, "1 to score checkpoints")
@@ -177,8 +181,8 @@ def adapt_domains(
         place.path.mkdir(exist_ok=True)
         which = f" {number + 1}/{n_members}" if n_members > 1 else ""
         on_step = _show_steps(progress.task(config.method + which), config.optim.steps)
-        device = source.device
-        history.append(train(method, own, members[number], device, place, on_step, on_checkpoint))
+        call = (source.device, place, on_step, on_checkpoint, images)
+        history.append(train(method, own, members[number], *call))
     if skipped:
         logger.info("%d files were left out; %s gives the reasons.", len(skipped), folder.skipped)
     fitted = fit_decision(resolved, methods, backbone, learned, held_out, target, history)

@@ -122,14 +122,14 @@ def find_entry(paths: tuple[Path, ...], size: int, folder: Path) -> CacheEntry |
 def content_key(paths: tuple[Path, ...], size: int, folder: Path) -> str:
     """Hash the bytes of these images, in this order, with the size they are decoded to."""
     digests = file_digests(paths, size, folder)
-    return digest(f"{_FORMAT} {size} {len(paths)}".encode() + digests).hex()
+    return _digest(f"{_FORMAT} {size} {len(paths)}".encode() + digests).hex()
 
 
 def file_digests(paths: tuple[Path, ...], size: int, folder: Path) -> bytes:
     """Hash the bytes of each of these images; read from the list of that size where it has them."""
     names = [os.path.abspath(path) for path in paths]
     joined = "\0".join([str(size), *names]).encode("utf-8", "surrogatepass")
-    listed = folder / f"{digest(joined).hex()}.npy"
+    listed = folder / f"{_digest(joined).hex()}.npy"
     known, now = _read_list(listed, len(names)), time.time_ns()
     stats = _stats(names)
     digests = known[:, _STAT:].copy()
@@ -181,12 +181,12 @@ def digest_file(name: str) -> bytes:
     """Hash the bytes of a file; `UNREADABLE`, zeros, if it cannot be read."""
     try:
         with open_regular(name) as file:
-            return filedigest(file, lambda: blake2b(digest_size=16)).digest()
+            return file_digest(file, lambda: blake2b(digest_size=16)).digest()
     except (OSError, ValueError):
         return UNREADABLE
 
 
-def digest(content: bytes) -> bytes:
+def _digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
 
 
@@ -250,9 +250,9 @@ def _checksum(descriptor: int, n_bytes: int) -> bytes:
     starts = [i * last // max(1, count - 1) for i in range(count)]
 
     def read(start: int) -> bytes:
-        return digest(os.pread(descriptor, min(_BLOCK, n_bytes - start), start))
+        return _digest(os.pread(descriptor, min(_BLOCK, n_bytes - start), start))
 
-    return digest(b"".join(in_order(read, starts)))
+    return _digest(b"".join(in_order(read, starts)))
 
 
 def touch(file: Path) -> None:

@@ -11,6 +11,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor
 
 from unida.config import BatchNorm, RunConfig
+from unida.data.fingerprint import Fingerprint
 from unida.errors import UserError
 from unida.legacy import migrate_checkpoint
 from unida.methods import Method
@@ -22,6 +23,7 @@ from unida.training.run_folder import RunFolder
 from unida.training.step import Numbers, make_step, use_cuda_graphs
 from unida.utils import distributed
 from unida.utils.devices import pick_dtype
+from unida.utils.logs import logger
 from unida.utils.rng import derive_seed, seed_device
 
 History = list[dict[str, Any]]
@@ -42,6 +44,7 @@ def train(
     run: RunFolder,
     on_step: StepCallback,
     on_checkpoint: CheckpointCallback | None = None,
+    images: Fingerprint | None = None,
 ) -> History:
     """Train in place up to the last step, from the run's last checkpoint if there is one.
 
@@ -57,6 +60,7 @@ def train(
         run: folder of metrics and checkpoints.
         on_step: called after every step.
         on_checkpoint: called at every checkpoint.
+        images: stored with every checkpoint; one of other images is refused.
     """
     accelerator = _accelerator(device)
     method.to(device)
@@ -66,7 +70,7 @@ def train(
         method.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     distributed.convert_sync_batch_norm(method.backbone)
     optimizer = build_optimizer(method, config)
-    first, history = _restore(method, optimizer, run)
+    first, history = _restore(method, optimizer, run, images)
     graphs = use_cuda_graphs(config, method, device)
     place_lr(optimizer, device if graphs else None)
     model, optimizer = accelerator.prepare(method, optimizer)
@@ -95,7 +99,8 @@ def train(
             run.append_metrics(line)
         if checkpoint:
             parts = {"model": method.state_dict(), "optimizer": optimizer.state_dict()}
-            run.save_state({"step": done, "sizes": asdict(method.sizes), **parts})
+            found = {"sizes": asdict(method.sizes), "images": images}
+            run.save_state({"step": done, **found, **parts})
             if on_checkpoint:
                 with evaluation_mode(method):
                     on_checkpoint(done, method)
@@ -163,7 +168,7 @@ def resolve_auto(config: RunConfig, backbone: Backbone) -> RunConfig:
 
 
 def _restore(
-    method: Method, optimizer: torch.optim.Optimizer, run: RunFolder
+    method: Method, optimizer: torch.optim.Optimizer, run: RunFolder, images: Fingerprint | None
 ) -> tuple[int, History]:
     """Load the last checkpoint, if any; return the step to start with and the log lines so far."""
     state, history = run.load_state()
@@ -171,6 +176,10 @@ def _restore(
         return 0, []
     then, now = state.get("sizes", {}), asdict(method.sizes)
     changed = [f"{k} was {then[k]}, is {now[k]}" for k in then if then[k] != now[k]]
+    if images and not state.get("images"):
+        logger.info("%s is of an earlier version: its images are not compared.", run.state)
+    elif images and not changed:
+        changed = [f"other {name}" for name, one in images.items() if state["images"][name] != one]
     if changed:
         raise UserError(
             f"The images are not those of the checkpoint ({', '.join(changed)}): bring them back, "

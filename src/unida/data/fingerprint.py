@@ -1,0 +1,39 @@
+"""Digests of the images of a run: a checkpoint is not continued on other images."""
+
+from collections.abc import Iterable
+from hashlib import blake2b
+
+from unida.config import RunConfig
+from unida.data.cache import file_digests
+from unida.data.domain import cache_folder
+from unida.data.samples import Samples
+
+Fingerprint = dict[str, str]
+"""A digest of each of `contents of the source`, `paths of the target`, …"""
+
+
+def fingerprint(config: RunConfig, samples: dict[str, Samples]) -> Fingerprint:
+    """Hash classes, labels, paths and contents of both domains.
+
+    Args:
+        config: of the run; it has the places that paths are relative to.
+        samples: of `source` and `target`, as they were listed.
+    """
+    size, folder = config.data.pixel_size, cache_folder(config)
+    places = {"source": config.data.source, "target": config.data.target}
+    found: Fingerprint = {}
+    for name, of_domain in samples.items():
+        labels = () if of_domain.labels is None else of_domain.labels.tolist()
+        values = {
+            "classes": _join(of_domain.classes),
+            "labels": _join(map(str, labels)),
+            "paths": _join(str(path).removeprefix(places[name]) for path in of_domain.paths),
+            "contents": file_digests(of_domain.paths, size, folder),
+        }
+        for key, value in values.items():
+            found[f"{key} of the {name}"] = blake2b(value, digest_size=16).hexdigest()
+    return found
+
+
+def _join(texts: Iterable[str]) -> bytes:
+    return "\0".join(texts).encode("utf-8", "surrogatepass")
