@@ -207,6 +207,22 @@ def test_an_incomplete_file_is_made_again(tmp_path: Path) -> None:
     assert torch.equal(again.pixels.get(torch.arange(70)), whole)
 
 
+@pytest.mark.parametrize("frozen_views", [0, 3])
+def test_zeroed_embeddings_are_made_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, frozen_views: int
+) -> None:
+    given, index = config(tmp_path, frozen_views=frozen_views), torch.arange(70)
+    first = embed(noise_domain(), small_backbone(), (WEAK_VIEW,), given, quietly)
+    rows = first.pixels.get(index)
+    (file,) = tmp_path.glob("*.f32")
+    zeros = bytes(file.stat().st_size)
+    file.unlink()  # what is mapped stays
+    file.write_bytes(zeros)
+    again = embed(noise_domain(), small_backbone(), (WEAK_VIEW,), given, quietly)
+    torch.testing.assert_close(again.pixels.get(index), rows, rtol=1e-4, atol=1e-5)
+    assert caplog.text.count("is damaged: it is made anew") == 1
+
+
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="--cache-dir"):

@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from tests.images import (
     write_folder,
     write_image,
 )
+from tests.processes import started, wait_for
 from unida.config import CacheMode, RunConfig
 from unida.data import cache as cache_folder
 from unida.data import pixels
@@ -375,9 +377,29 @@ class TestCacheFolder:
         assert part not in left
         assert foreign < left
         assert sorted(file.stat().st_size for file in left if file.suffix == ".u8") == [
-            n * 3 * SIZE**2 for n in (3, 4)
+            n * 3 * SIZE**2 + cache_folder._CHECKSUM for n in (3, 4)
         ]
         assert len(left - foreign) == 6
+
+    @pytest.mark.slow
+    def test_the_part_of_a_killed_process_is_removed(self, tmp_path: Path) -> None:
+        code = (
+            "import sys, time; from pathlib import Path; from unida.data.cache import write_whole;"
+            "write = lambda file: (file.write(bytes(9)), file.flush(), time.sleep(999));"
+            "write_whole(Path(sys.argv[1]), write)"
+        )
+        name = f"{'a' * 32}.u8"
+
+        def parts() -> list[Path]:
+            return [path for path in tmp_path.glob(f"{name}.*") if path.stat().st_size == 9]
+
+        with started([sys.executable, "-c", code, str(tmp_path / name)]) as child:
+            wait_for(lambda: len(parts()) == 1, child)
+            load(write_folder(tmp_path / "images", 2), "disk", tmp_path)
+            assert len(parts()) == 1  # it is still being written
+            child.kill()
+        load(write_folder(tmp_path / "images", 3), "disk", tmp_path)
+        assert not list(tmp_path.glob("*.part"))
 
 
 class TestDiskCache:
@@ -438,6 +460,67 @@ class TestDiskCache:
         damaged.write_bytes(whole[:5])
         assert torch.equal(load(folder, mode, cache)[1], first)
         assert mode == "stream" or damaged.read_bytes() == whole
+
+    @pytest.mark.parametrize("mode", ["memory", "disk"])
+    @pytest.mark.parametrize("damage", ["zeros", "a bit", "shorter", "longer"])
+    def test_a_file_that_was_damaged_is_made_anew_with_one_notice(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: CacheMode, damage: str
+    ) -> None:
+        folder, cache = write_folder(tmp_path / "images", 3), tmp_path / "cache"
+        first = load(folder, "disk", cache)[1].clone()
+        (file,) = cache.glob("*.u8")
+        whole = file.read_bytes()
+        other = {
+            "zeros": bytes(len(whole)),
+            "a bit": whole[:500] + bytes([whole[500] ^ 1]) + whole[501:],
+            "shorter": whole[:-17],
+            "longer": whole + b"x",
+        }
+        file.write_bytes(other[damage])
+        for _ in range(2):
+            assert torch.equal(load(folder, mode, cache)[1], first)
+        assert file.read_bytes() == whole
+        assert [record.getMessage() for record in caplog.records] == [
+            f"{file} of the cache is damaged: it is made anew."
+        ]
+
+    def test_a_file_of_an_earlier_version_has_no_checksum(
+        self, tmp_path: Path, decoded: list[Path]
+    ) -> None:
+        folder, cache = write_folder(tmp_path / "images", 3), tmp_path / "cache"
+        first = load(folder, "disk", cache)[1].clone()
+        (file,) = cache.glob("*.u8")
+        os.truncate(file, 3 * 3 * SIZE**2)
+        assert torch.equal(load(folder, "disk", cache)[1], first)
+        assert len(decoded) == 3
+
+    def test_of_a_large_file_blocks_are_compared(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cache_folder, "_BLOCK", 10)
+        monkeypatch.setattr(cache_folder, "_MAX_BLOCKS", 3)
+        file, content = tmp_path / "file", bytes(range(95))
+        noticed = []
+        for place in range(95):
+            cache_folder.write_with_checksum(file, lambda out: out.write(content))
+            assert cache_folder.is_whole(file, 95)
+            with file.open("r+b") as opened:
+                opened.seek(place)
+                opened.write(b"\xff")
+            noticed += [] if cache_folder.is_whole(file, 95) else [place]
+        assert noticed == [*range(10), *range(42, 52), *range(85, 95)]
+
+    def test_a_file_cut_off_while_it_is_in_use_is_an_error(self, tmp_path: Path) -> None:
+        folder, cache = write_folder(tmp_path / "images", 3), tmp_path / "cache"
+        _, store = load_pixels(read_unlabelled(folder), SIZE, "disk", cache, lambda *_: None)
+        (file,) = cache.glob("*.u8")
+        os.truncate(file, 5)
+        with pytest.raises(UserError, match=r"\.u8 was cut off while it was in use"):
+            store.get(torch.arange(3))
+        assert isinstance(store, ArrayStore)
+        with pytest.raises(UserError, match="cut off"):
+            store.to(torch.device("cpu"))
+        load(folder, "disk", cache)  # made anew
 
     def test_writing_to_the_array_does_not_change_the_file(self, tmp_path: Path) -> None:
         folder, cache = write_folder(tmp_path / "images", 2), tmp_path / "cache"

@@ -1,6 +1,8 @@
 """The loop's own promises: schedule, groups, divergence, precision, views of a batch."""
 
+import logging
 import math
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -138,6 +140,61 @@ def test_a_run_is_not_resumed_on_other_images(
         UserError, match=r"not those of the checkpoint \(n_target was \d+, is \d+\)"
     ):
         run_adaptation(config, resume=True)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "named"),
+    [
+        ("source/0", "source/1", "(other contents of the source)"),
+        ("source/3", "source/4", "(other classes of the source, other paths of the source)"),
+        ("target/0/5.png", "target/9/5.png", "(other contents of the target)"),
+    ],
+)
+def test_a_run_is_not_resumed_on_as_many_other_images(
+    digits: Task,
+    out: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    first: str,
+    second: str,
+    named: str,
+) -> None:
+    for role, place in (("source", digits.source), ("target", digits.target)):
+        for folder in place.iterdir():
+            (tmp_path / role / folder.name).mkdir(parents=True)
+            for number, path in enumerate(sorted(folder.iterdir())):
+                shutil.copy(path, tmp_path / role / folder.name / f"{number}.png")
+    places = {role: str(tmp_path / role) for role in ("source", "target")}
+    config = digits.config(out, **places)
+    with monkeypatch.context() as patch:
+        patch.setitem(METHODS, "san", Exploding)
+        with pytest.raises(UserError, match="diverged"):
+            run_adaptation(config)
+    kept = (out / "state.pt").read_bytes()
+    (tmp_path / first).rename(tmp_path / "between")
+    if (tmp_path / second).exists():
+        (tmp_path / second).rename(tmp_path / first)
+    (tmp_path / "between").rename(tmp_path / second)
+    with pytest.raises(UserError, match=re.escape(f"not those of the checkpoint {named}: bring")):
+        run_adaptation(config, resume=True)
+    assert (out / "state.pt").read_bytes() == kept
+
+
+def test_a_checkpoint_without_a_fingerprint_is_resumed_with_a_notice(
+    digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config, run = digits.config(out), RunFolder(out)
+    with monkeypatch.context() as patch:
+        patch.setitem(METHODS, "san", Exploding)
+        with pytest.raises(UserError, match="diverged"):
+            run_adaptation(config)
+    state, _ = run.load_state()
+    assert state is not None
+    del state["images"]
+    run.save_state(state)
+    caplog.set_level(logging.INFO, "unida")
+    run_adaptation(config, resume=True)
+    assert caplog.text.count("of an earlier version: its images are not compared") == 1
 
 
 class RecordsBatches(SAN):

@@ -17,15 +17,14 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from unida.config import RunConfig
 from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW, View, make_view
-from unida.data.cache import is_whole, touch, write_whole
+from unida.data.cache import is_whole, touch, write_whole, write_with_checksum
 from unida.data.domain import Domain, cache_folder, on_device
-from unida.data.pixels import ArrayStore
+from unida.data.pixels import MappedStore
 from unida.errors import UserError
 from unida.utils.devices import send
 from unida.utils.progress import Update
@@ -33,8 +32,6 @@ from unida.utils.rng import generator
 
 _CHUNK = 64  # images at a time
 _PART = 16  # chunks in a stored part
-
-FloatRow = npt.NDArray[np.float32]
 
 
 class Embedder(Protocol):
@@ -91,7 +88,7 @@ def embed(
         try:
             folder.mkdir(parents=True, exist_ok=True)
             kept = blocks if augmented else _store_parts(blocks, cache, file)
-            write_whole(file, lambda out: _write(out, kept))
+            write_with_checksum(file, lambda out: _write(out, kept))
             cache.note(file, cache.digests)
             for part in folder.glob(f"{file.stem}-*"):
                 part.unlink(missing_ok=True)
@@ -101,9 +98,8 @@ def embed(
                 "or name another --cache-dir."
             ) from None
     progress(len(domain), len(domain))
-    # Mode "c": torch requires a writable array; nothing written ever reaches the file.
-    rows = torch.from_numpy(np.memmap(file, np.float32, "c", shape=shape))
-    return Domain(domain.samples, on_device(ArrayStore(rows), domain.device), domain.device)
+    rows = MappedStore(file, shape, dtype=np.float32)
+    return Domain(domain.samples, on_device(rows, domain.device), domain.device)
 
 
 class EmbeddingCache:
@@ -118,7 +114,7 @@ class EmbeddingCache:
 
     def __init__(self, folder: Path, network: bytes, width: int, reuse: bool) -> None:
         self.network, self.digests = network, list[bytes]()
-        self.found: dict[bytes, FloatRow] = {}
+        self.found: dict[bytes, tuple[MappedStore, int]] = {}
         for record in folder.glob("*.rows") if reuse else ():
             with suppress(FileNotFoundError):  # another process has finished the domain
                 self._read(record, width)
@@ -128,18 +124,18 @@ class EmbeddingCache:
         digests = [content[i : i + 16] for i in range(16, len(content), 16)]
         if content[:16] == self.network and is_whole(file, 4 * width * len(digests)):
             touch(record)
-            rows = np.memmap(file, np.float32, "r", shape=(len(digests), 1, width))
-            self.found |= dict(zip(digests, rows, strict=True))
+            rows = MappedStore(file, (len(digests), 1, width), dtype=np.float32)
+            self.found |= {digest: (rows, i) for i, digest in enumerate(digests)}
 
-    def split(self, images: Tensor) -> tuple[Tensor, list[FloatRow]]:
+    def split(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the indices of new images, and the embeddings of the others."""
         pixels = images.cpu().numpy()
         digests = [blake2b(one.tobytes(), digest_size=16).digest() for one in pixels]
         self.digests += digests
         new = [i for i, digest in enumerate(digests) if digest not in self.found]
-        return torch.tensor(new, dtype=torch.long), [
-            self.found[digest] for digest in digests if digest in self.found
-        ]
+        known = [self.found[digest] for digest in digests if digest in self.found]
+        rows = [store.get(torch.tensor([i]))[0] for store, i in known]
+        return torch.tensor(new, dtype=torch.long), rows
 
     def note(self, file: Path, digests: list[bytes]) -> None:
         """Write the digests of the images of a file."""
@@ -163,7 +159,7 @@ def _embeddings(
         rows = torch.empty(len(index), 1 + config.model.frozen_views, backbone.out_features)
         if known:
             is_known = torch.ones(len(index), dtype=torch.bool).index_fill(0, new, False)
-            rows[is_known] = torch.from_numpy(np.stack(known))
+            rows[is_known] = torch.stack(known)
         for number in range((1 + config.model.frozen_views) * bool(len(new))):
             # One fixed stream whatever the run's seed: embeddings are computed once for all runs.
             draws = generator(0, "embedding", number, block)
@@ -182,7 +178,7 @@ def _store_parts(blocks: Iterator[Tensor], cache: EmbeddingCache, file: Path) ->
     while some := list(itertools.islice(blocks, _PART)):
         yield from some
         part = file.with_stem(f"{file.stem}-{first}")
-        write_whole(part, partial(_write, blocks=iter(some)))
+        write_with_checksum(part, partial(_write, blocks=iter(some)))
         cache.note(part, cache.digests[first:])
         first = len(cache.digests)
 

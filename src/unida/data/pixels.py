@@ -5,6 +5,8 @@ nowhere (decoded again for every batch), behind the same interface.
 """
 
 import contextlib
+import math
+import mmap
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,11 +14,12 @@ from pathlib import Path
 from typing import BinaryIO, Generic, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from unida.config import CacheMode
-from unida.data.cache import CacheEntry, find_entry, write_whole
+from unida.data.cache import CacheEntry, find_entry, write_with_checksum
 from unida.data.decode import BadImageError, Pixels, decode_file
 from unida.data.samples import Samples, Skipped
 from unida.errors import UserError, shorten
@@ -68,11 +71,44 @@ class ArrayStore:
 
 
 class MappedStore(ArrayStore):
-    """Pixels in a memory-mapped file."""
+    """Pixels or embeddings in a memory-mapped file of the cache folder.
 
-    def __init__(self, file: Path, shape: tuple[int, ...], key: str) -> None:
-        # Mode "c": torch requires a writable array; nothing written ever reaches the file.
-        super().__init__(torch.from_numpy(np.memmap(file, np.uint8, "c", shape=shape)), key)
+    The file's length is checked before it is read: what is missing of it would end the process.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        shape: tuple[int, ...],
+        key: str | None = None,
+        dtype: npt.DTypeLike = np.uint8,
+    ) -> None:
+        self.file, count = file, math.prod(shape)
+        with file.open("rb") as opened:
+            # ACCESS_COPY: torch requires a writable array; nothing written ever reaches the file.
+            n_bytes = count * np.dtype(dtype).itemsize
+            self._map = mmap.mmap(opened.fileno(), n_bytes, access=mmap.ACCESS_COPY)
+        array = np.frombuffer(self._map, dtype, count).reshape(shape)
+        super().__init__(torch.from_numpy(array), key)
+
+    def get(self, index: Tensor) -> Tensor:
+        self._check()
+        return super().get(index)
+
+    def to(self, device: torch.device) -> ArrayStore:
+        self._check()
+        return super().to(device)
+
+    def _check(self) -> None:
+        try:
+            whole = self._map.size() >= len(self._map)  # of the file, and of what is mapped
+        except OSError:  # a network file system has lost it
+            whole = False
+        if not whole:
+            raise UserError(
+                f"{self.file} was cut off while it was in use: the next run makes it anew, and an "
+                "unfinished one goes on with --resume."
+            )
 
 
 class StreamedStore(Generic[T]):
@@ -262,7 +298,9 @@ def _load_to_memory(
     if entry and entry.has_room():
         with contextlib.suppress(OSError):  # then the next run decodes again
             entry.write_bad(bad)
-            write_whole(entry.pixels, lambda file: file.write(pixels.numpy().data.cast("B")))
+            write_with_checksum(
+                entry.pixels, lambda file: file.write(pixels.numpy().data.cast("B"))
+            )
     return without(samples, bad), ArrayStore(pixels, entry.key if entry else None)
 
 
@@ -315,7 +353,7 @@ def _decode_to_file(samples: Samples, entry: CacheEntry, progress: Update) -> di
             )
         entry.write_bad(bad)
 
-    write_whole(entry.pixels, write)
+    write_with_checksum(entry.pixels, write)
     return bad
 
 
