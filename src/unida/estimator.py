@@ -48,6 +48,7 @@ from unida.types import UNKNOWN, FloatArray, Scored
 from unida.utils import distributed
 from unida.utils.devices import pick_device
 from unida.utils.logs import logger
+from unida.utils.lookalikes import look_of
 from unida.utils.progress import ignore
 
 Array = npt.NDArray[Any]
@@ -218,8 +219,8 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         numeric = classes.dtype.kind in "biuf"
         if len(classes) < 2:
             raise UserError(f"There is one class, {classes[0]!r}: two or more are needed.")
-        if UNKNOWN in map(str, classes):
-            raise UserError(f"A class is called {UNKNOWN!r}, the word for 'none': rename it.")
+        if unknown := [name for name in map(str, classes) if look_of(name) == UNKNOWN]:
+            raise UserError(f"A class is called {unknown[0]!a}, the word for 'none': rename it.")
         self.classes_ = classes
         lowest = min(int(classes.min()), 0) if numeric else 0
         self.unknown_label_ = (lowest - 1 if -1 in classes else -1) if numeric else UNKNOWN

@@ -461,6 +461,13 @@ def test_csv_comes_back_as_it_went_in(hostile: list[Table]) -> None:
     assert {r["commit"] for r in rows} == {HOSTILE}
 
 
+def test_csv_holds_no_formula() -> None:
+    first = paper_table(office())
+    record = dataclasses.replace(first.records[0], entry="=1+1", mean=-1.5)
+    (row,) = parse(to_csv(dataclasses.replace(first, records=(record,))))
+    assert (row["entry"], float(row["mean"])) == ("'=1+1", -1.5)
+
+
 def test_csv_is_long_and_flags_what_is_published() -> None:
     rows = parse(to_csv(paper_table(office())))
     ours = [r for r in rows if not r["published"]]

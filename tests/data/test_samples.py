@@ -223,6 +223,10 @@ class TestSource:
             (["Cat", "cat", "dog"], r"differ only in case \(Cat, cat\)"),
             (["STRASSE", "straße"], r"differ only in case \(STRASSE, straße\)"),
             (["cat", "unknown"], "has a class called 'unknown'"),
+            (["cat", "Unknown"], "has a class called 'Unknown'"),
+            (["cat", "unknown\u200b"], r"has a class called 'unknown\\u200b'"),
+            (["caf\u00e9", "cafe\u0301"], r"look alike \('cafe\\u0301', 'caf\\xe9'\)"),
+            (["cat", "c\u200dat"], r"look alike \('cat', 'c\\u200dat'\)"),
         ],
     )
     def test_ambiguous_classes_are_refused(

@@ -9,7 +9,15 @@ import pytest
 
 from tests.tasks import Task
 from unida.decision.rejection import Rule
-from unida.evaluation.evaluate import Evaluation, evaluate, rank, score_rule, to_json
+from unida.errors import UserError
+from unida.evaluation.evaluate import (
+    Evaluation,
+    _refuse_near_misses,
+    evaluate,
+    rank,
+    score_rule,
+    to_json,
+)
 from unida.model import Model, load
 from unida.types import Scored
 
@@ -29,6 +37,15 @@ def made_up(labels: list[int], names: list[str]) -> Evaluation:
     scored = Scored(probs, np.arange(n, dtype=float), features)
     truth = np.array(labels, dtype=np.int64)
     return Evaluation({"own": score_rule(scored, RULE, truth)}, truth, scored, [], np.array(names))
+
+
+def test_a_class_that_only_looks_like_a_known_one_is_refused() -> None:
+    known = ("caf\u00e9", "cat", "Cat")  # of a model from Python, whose labels are told apart
+    _refuse_near_misses(("cat", "Cat", "dog"), known, "here")
+    for name in ("cafe\u0301", "c\u200bat", "CAT"):
+        with pytest.raises(UserError, match="here has the class") as error:
+            _refuse_near_misses(("cat", name), known, "here")
+        assert ascii(name) in str(error.value)
 
 
 def test_the_true_classes_of_unknown_images_are_kept(model: Model, digits: Task) -> None:

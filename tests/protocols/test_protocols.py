@@ -257,6 +257,7 @@ class TestOwnFile:
             (('["crow", "duck"]', "[]"), "shared of .* is ..; allowed: one class or more"),
             (('"crow", "duck", "g', '"crow", "Crow", "g'), "classes of .* too much alike: crow"),
             (('"wren"]', '"unknown"]'), "a class of .* is 'unknown'; allowed: any other name"),
+            (('"wren"]', '"Unknown"]'), "a class of .* is 'Unknown'; allowed: any other name"),
             (('"photos", "drawings"', '"photos"'), "domains of .*; allowed: two names or more"),
             (('"drawings"', '"Photos"'), "domains of .* too much alike: photos"),
             (('"drawings"', '"a,b"'), "a domain of .* is 'a,b'; allowed: a name without a comma"),
@@ -449,6 +450,15 @@ class TestWriteTask:
         files = write_task(own(tmp_path), "unda", "photos", "drawings", root, tmp_path / "task")
         names = [path.name for path in read_labelled(files.source).paths]
         assert set(odd) <= set(names)
+
+    def test_a_class_name_is_no_formula_in_a_list(self, tmp_path: Path) -> None:
+        protocol = own(tmp_path, SIMPLE.replace('"crow"', '"=crow"'))
+        root = birds(tmp_path / "data")
+        for domain in ("photos", "drawings"):
+            (root / domain / "crow").rename(root / domain / "=crow")
+        files = write_task(protocol, "unda", "photos", "drawings", root, tmp_path / "task")
+        assert "'=crow" in {row["label"] for row in read_csv(files.source)}
+        assert "=crow" in read_labelled(files.source).classes
 
     def test_a_full_disk_leaves_no_half_list(self, tmp_path: Path) -> None:
         root, protocol = birds(tmp_path / "data"), own(tmp_path)

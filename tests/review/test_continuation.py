@@ -105,3 +105,7 @@ class TestExtendSource:
         for names in ({"1": "Cat"}, {"1": "fox", "2": "Fox"}):
             with pytest.raises(UserError, match="differ only in case"):
                 self.after(names, {})
+
+    def test_names_that_look_alike_are_refused(self) -> None:
+        with pytest.raises(UserError, match=r"look alike \('cat', 'c\\u200bat'\)"):
+            self.after({"1": "c\u200bat"}, {})

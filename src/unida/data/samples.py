@@ -3,15 +3,16 @@
 import csv
 import io
 import os
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from unida.errors import UserError, shorten
+from unida.errors import UserError
 from unida.types import UNKNOWN, IntArray
+from unida.utils.csv_files import from_cell
+from unida.utils.lookalikes import describe_clash, look_of
 
 IMAGE_SUFFIXES = frozenset(
     {".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"}
@@ -55,7 +56,7 @@ class Samples:
 
 
 def read_source(place: str | Path) -> Samples:
-    """Read labelled images to train on: at least two classes that differ by more than case."""
+    """Read labelled images to train on: at least two classes that do not look alike."""
     samples = read_labelled(place)
     _check_classes(samples.classes, place)
     return samples
@@ -177,7 +178,7 @@ def _csv_rows(place: Path, text: str, labelled: bool) -> list[tuple[str, str]]:
             for need in needed:
                 if not (row[need] or "").strip():
                     raise UserError(f"{place}, line {reader.line_num}: the {need} is missing.")
-            rows.append((row["path"], (row.get("label") or "").strip()))
+            rows.append((from_cell(row["path"]), from_cell(row.get("label") or "").strip()))
     except csv.Error as error:
         raise UserError(f"{place}, after line {reader.line_num}: {error}.") from None
     return rows
@@ -206,11 +207,9 @@ def _check_classes(names: tuple[str, ...], place: str | Path) -> None:
         raise UserError(
             f"{place} has one class, {names[0]!r}: two or more are needed to tell apart."
         )
-    if UNKNOWN in names:
-        raise UserError(f"{place} has a class called {UNKNOWN!r}, the word for 'none': rename it.")
-    folded = Counter(name.casefold() for name in names)
-    clash = [name for name in names if folded[name.casefold()] > 1]
-    if clash:
+    if unknown := [name for name in names if look_of(name) == UNKNOWN]:
         raise UserError(
-            f"{place} has classes that differ only in case ({shorten(clash)}): rename them."
+            f"{place} has a class called {unknown[0]!a}, the word for 'none': rename it."
         )
+    if clash := describe_clash(names):
+        raise UserError(f"{place} has classes that {clash}: rename them.")

@@ -17,6 +17,7 @@ from unida.errors import UserError
 from unida.evaluation.metrics import Ranking, Score, confusion, h3, rank_scores, recalls, score
 from unida.model import Model
 from unida.types import UNKNOWN, IntArray, Scored
+from unida.utils.lookalikes import look_of
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,14 @@ def evaluate(model: Model, place: str | Path) -> Evaluation:
 
 
 def _refuse_near_misses(given: Sequence[str], known: Sequence[str], place: str | Path) -> None:
-    """Refuse a class folder whose name differs from a known class by case or spaces only."""
-    folded = {name.strip().casefold(): name for name in known}
-    near = [name for name in given if folded.get(name.strip().casefold(), name) != name]
-    if near:
-        right = folded[near[0].strip().casefold()]
-        raise UserError(f"{place} has the class {near[0]!r}, and the model {right!r}: rename it.")
+    """Refuse a class folder whose name is not that of a known class, but looks like it."""
+    right = {look_of(name): name for name in known}
+    for name in set(given) - set(known):
+        if look_of(name) in right:
+            raise UserError(
+                f"{place} has the class {name!a}, and the model "
+                f"{right[look_of(name)]!a}: rename it."
+            )
 
 
 def compare(

@@ -29,6 +29,7 @@ from unida.config import RunConfig
 from unida.errors import UserError, require, shorten
 from unida.protocols.names import Spellings, key_of
 from unida.types import UNKNOWN
+from unida.utils.lookalikes import look_of
 
 PARTS = ("shared", "source_private", "target_private")
 KEYS = (
@@ -196,8 +197,9 @@ def _classes(
             raise UserError(f"{where} needs a list called classes to count off or leave a rest.")
         classes = tuple(name for names in given for name in _names(names, f"a class of {where}"))
     require(len(classes) > 1, f"classes of {where}", list(classes), "two names or more")
-    require(UNKNOWN not in classes, f"a class of {where}", UNKNOWN, "any other name")
-    _check_distinct(classes, f"classes of {where}", str.casefold)
+    unknown = [name for name in classes if look_of(name) == UNKNOWN]
+    require(not unknown, f"a class of {where}", shorten(unknown), "any other name")
+    _check_distinct(classes, f"classes of {where}", look_of)
     return classes
 
 

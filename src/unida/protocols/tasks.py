@@ -18,6 +18,7 @@ from unida.protocols.names import Spellings
 from unida.protocols.schema import Images, Protocol, Split, parse_protocol
 from unida.protocols.sets import read_set, set_names
 from unida.protocols.trees import find_images
+from unida.utils.csv_files import to_cell
 
 __all__ = [
     "Images",
@@ -210,7 +211,9 @@ def _write_csv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[str, ..
     """Write to a temporary name and rename; file names may be any bytes."""
     text = io.StringIO(newline="")
     # All cells in quotes: before Python 3.13 a lone carriage return would go without.
-    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows([header, *rows])
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL).writerows(
+        [to_cell(cell) for cell in row] for row in (header, *rows)
+    )
     part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

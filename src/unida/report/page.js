@@ -136,8 +136,11 @@ function toBytes(text) {
   return parts;
 }
 function download(name, rows) {
+  const number = /^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?$/i;
+  // A spreadsheet must not take it for a formula; unida reads it without the apostrophe.
+  const plain = text => /^'*[=+\-@\t\r]/.test(text) && !number.test(text) ? `'${text}` : text;
   const cell = text => /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
-  const text = rows.map(row => row.map(value => cell(String(value))).join(",") + "\n").join("");
+  const text = rows.map(row => row.map(value => cell(plain(String(value)))).join(",") + "\n").join("");
   const url = URL.createObjectURL(new Blob(toBytes(text), { type: "text/csv;charset=utf-8" }));
   const link = el("a", { href: url, download: name });
   document.body.append(link);

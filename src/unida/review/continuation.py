@@ -25,6 +25,7 @@ from unida.utils import distributed
 from unida.utils.csv_files import to_bytes, to_csv
 from unida.utils.devices import pick_device
 from unida.utils.logs import logger
+from unida.utils.lookalikes import describe_clash
 from unida.utils.progress import NO_PROGRESS, Progress
 
 PathLabels = dict[str, str]
@@ -142,7 +143,7 @@ def extend_source(
         new.pop(path, None)
         if label != UNKNOWN:
             new[path] = spelling.get(label, label)
-    _refuse_case_clash(set(new.values()), run)
+    _refuse_lookalikes(set(new.values()), run)
     if new == old:
         raise UserError(
             f"The names and corrections of {run} change nothing: name a category with `unida "
@@ -182,14 +183,11 @@ def _confident(reviewed: ReviewedRun, min_confidence: float) -> list[LabelledIma
     return images
 
 
-def _refuse_case_clash(names: set[str], run: Path) -> None:
-    """Refuse names that differ only in case, before they are an error in a generated file."""
-    counts = Counter(name.casefold() for name in names)
-    clash = sorted(name for name in names if counts[name.casefold()] > 1)
-    if clash:
+def _refuse_lookalikes(names: set[str], run: Path) -> None:
+    """Refuse names that look alike, before they are an error in a generated file."""
+    if clash := describe_clash(sorted(names)):
         raise UserError(
-            f"These classes and names differ only in case: {shorten(clash)}. Spell them alike with "
-            f"`unida review {run}`."
+            f"These classes and names {clash}: spell them alike with `unida review {run}`."
         )
 
 

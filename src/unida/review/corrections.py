@@ -27,7 +27,8 @@ from unida.errors import UserError
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import UNKNOWN
-from unida.utils.locks import held
+from unida.utils.locks import NO_LOCKS, held
+from unida.utils.lookalikes import look_of
 
 MAX_NAME_LENGTH = 200
 _NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")  # control characters, surrogates, line separators
@@ -187,7 +188,8 @@ class CorrectionStore:
                 history.mkdir(exist_ok=True)
                 stack.enter_context(held(history / ".lock", wait=True))
             except OSError as error:
-                raise UserError(f"{history} cannot be used: {error.strerror}.") from error
+                if error.errno not in NO_LOCKS:
+                    raise UserError(f"{history} cannot be used: {error.strerror}.") from error
             yield
 
     def _write(self, corrections: Corrections) -> None:
@@ -241,4 +243,4 @@ def _normalize(text: str) -> str:
     """Return one line without control characters, in Unicode normal form C."""
     plain = "".join(" " if unicodedata.category(c) in _NOT_IN_NAMES else c for c in text)
     name = unicodedata.normalize("NFC", " ".join(plain.split()))
-    return UNKNOWN if name.casefold() == UNKNOWN else name
+    return UNKNOWN if look_of(name) == UNKNOWN else name

@@ -1,12 +1,20 @@
-"""CSV files whose cells may hold anything, and whose file names need not be valid UTF-8."""
+"""CSV files whose cells may hold anything, and whose file names need not be valid UTF-8.
+
+A spreadsheet runs a cell that begins with `=`, `+`, `-` or `@` as a formula. Such a text is written
+with an apostrophe before it, and read without; a number stays as it is.
+"""
 
 import csv
 import io
 import itertools
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from unida.errors import UserError
+
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|nan)")
 
 
 def to_bytes(text: str) -> bytes:
@@ -19,12 +27,23 @@ def to_csv(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "".join(csv_lines(header, rows))
 
 
+def to_cell(text: str) -> str:
+    """Return the text of a cell, which no spreadsheet takes for a formula."""
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def from_cell(text: str) -> str:
+    """Return the text that `to_cell` was given."""
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
+
+
 def csv_lines(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     """Yield the text of a CSV file row by row."""
     text = io.StringIO(newline="")
     quote_all = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
     quote_few = csv.writer(text, lineterminator="\n")
     for row in itertools.chain([header], rows):
+        row = tuple(map(to_cell, row))
         # Before Python 3.13 the writer leaves a lone carriage return unquoted.
         has_return = any("\r" in cell for cell in row)
         (quote_all if has_return else quote_few).writerow(row)
@@ -47,4 +66,4 @@ def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         raise UserError(f"{path} cannot be read: {error}.") from None
     if any(row.get(column) is None for row in rows for column in columns):
         raise UserError(f"{path} is incomplete: it needs the columns {', '.join(columns)}.")
-    return rows
+    return [{column: from_cell(row[column]) for column in columns} for row in rows]

@@ -28,6 +28,7 @@ from unida.bench.results import Run, read_runs
 from unida.bench.tables.groups import traits
 from unida.errors import UserError, require, shorten
 from unida.training.run_folder import write_file, write_text
+from unida.utils.csv_files import to_cell
 from unida.utils.logs import logger
 
 if TYPE_CHECKING:
@@ -104,7 +105,8 @@ def to_csv(data: FigureData[Any]) -> str:
     text = io.StringIO(newline="")
     table = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     table.writerow(columns.values())
-    table.writerows([getattr(row, name) for name in columns] for row in data.rows)
+    rows = ([getattr(row, name) for name in columns] for row in data.rows)
+    table.writerows([to_cell(v) if isinstance(v, str) else v for v in row] for row in rows)
     return text.getvalue()
 
 

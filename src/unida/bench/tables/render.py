@@ -6,6 +6,8 @@ import io
 import re
 from dataclasses import dataclass
 
+from unida.utils.csv_files import to_cell
+
 
 @dataclass(frozen=True)
 class Record:
@@ -157,6 +159,8 @@ def to_csv(*tables: Table) -> str:
 def _csv(value: object) -> object:
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, str):
+        return to_cell(value)
     return round(value, 4) if isinstance(value, float) else value
 
 
