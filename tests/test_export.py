@@ -5,8 +5,10 @@ import dataclasses
 import json
 import math
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -367,3 +369,10 @@ def test_an_example_imports_its_named_packages_only() -> None:
         names = {a.name for n in ast.walk(tree) if isinstance(n, ast.Import) for a in n.names}
         names |= {n.module or "" for n in ast.walk(tree) if isinstance(n, ast.ImportFrom)}
         assert names <= {"json", "sys", "numpy", "onnxruntime", "torch", "PIL"}, script
+
+
+def test_no_onnx_with_known_holes_is_allowed() -> None:
+    """Before 1.21, a model file may read others through links (CVE-2026-27489)."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    (onnx,) = (one for one in extras["optional-dependencies"]["export"] if re.match("onnx>", one))
+    assert tuple(map(int, re.findall(r"\d+", onnx))) >= (1, 21)
