@@ -44,13 +44,24 @@ def usage() -> str:
     """Return what `unida --help` prints."""
     lines = (f"  {name:<10}  {summary(kind)}" for name, kind in COMMANDS.items())
     return "\n".join(
-        ("usage: unida COMMAND ...", "", *lines, "", "unida COMMAND --help says more.")
+        (
+            "usage: unida COMMAND ...",
+            "",
+            *lines,
+            "",
+            "unida COMMAND --help says more.",
+            "--debug shows where an unforeseen error arose.",
+        )
     )
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a command; an error the user can correct is one sentence and exit status 2."""
-    args = sys.argv[1:] if argv is None else argv
+    """Run a command; an error the user can correct is one sentence and exit status 2.
+
+    Any other error is one sentence and exit status 1, or with `--debug` its trace.
+    """
+    given = sys.argv[1:] if argv is None else argv
+    args = [word for word in given if word != "--debug"]
     if args[:1] in ([], ["-h"], ["--help"]):
         print(usage())
         return 0
@@ -58,10 +69,10 @@ def main(argv: list[str] | None = None) -> int:
         print(f"unida {__version__}")
         return 0
     with logging_to_terminal():
-        return _run(args)
+        return _run(args, debug=args != given)
 
 
-def _run(args: list[str]) -> int:
+def _run(args: list[str], debug: bool) -> int:
     """Parse and execute a command; return the exit status."""
     try:
         name = next((n for n in (" ".join(args[:2]), args[0]) if n in COMMANDS), None)
@@ -80,4 +91,19 @@ def _run(args: list[str]) -> int:
         resume = "The same command with --resume goes on from the last checkpoint, if any."
         log_error(f"unida: stopped. {resume}" if args[0] == "adapt" else "unida: stopped.")
         return 130
+    except Exception as error:
+        if debug:
+            raise
+        log_error(f"unida: {_describe(error)}")
+        return 1
     return 0
+
+
+def _describe(error: Exception) -> str:
+    """Describe an error that nothing else has caught."""
+    text = " ".join(str(error).split())[:300]
+    reason = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return (
+        f"an unforeseen error ({reason}). A file may be damaged, or it is a mistake in unida: "
+        "--debug shows where it arose."
+    )
