@@ -114,11 +114,11 @@ def run_continuation(
     config = config.replace(source=str(run.source))
     distributed.setup(pick_device(config.compute.device))
     with claimed(run, config, resume=False):
+        with distributed.main_process_first():
+            if distributed.is_main_process():
+                _write_source(new, run)
+        logger.info("%s", describe_additions(old, new))
         try:
-            with distributed.main_process_first():
-                if distributed.is_main_process():
-                    _write_source(new, run)
-            logger.info("%s", describe_additions(old, new))
             return run_claimed(config, progress=progress).model
         finally:
             if distributed.is_main_process() and not run.config.exists():
