@@ -4,7 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,12 @@ from unida.decision.predictor import (
 )
 from unida.decision.refinement import Refiner
 from unida.decision.rejection import Rule, decide, fit_rules, pick_rule, quantiles
-from unida.errors import UserError, require, shorten
+from unida.errors import UserError, require, require_known, shorten
 from unida.legacy import migrate_model
 from unida.methods import METHODS, Method
 from unida.models.backbones import rebuild_backbone
 from unida.models.backbones.base import Backbone
+from unida.models.description import parse_description, refusing_damage
 from unida.models.weights import load_strictly, read_weights
 from unida.training.run_folder import RunFolder, write_file
 from unida.types import FloatArray, Prediction, Scored, Sizes
@@ -334,25 +335,30 @@ def load(run: str | Path, device: str = "auto") -> Model:
     tensors, metadata = read_weights(path)
     if "unida" not in metadata:
         raise UserError(f"{path} is not a model of unida.")
-    d, tensors = migrate_model(json.loads(metadata["unida"]), tensors, FORMAT, str(path))
-    predictor, where = _build_predictor(d), pick_device(device)
-    of_reference, of_predictor = {}, {}
-    for name, tensor in tensors.items():
-        if name.startswith(_REFERENCE):
-            of_reference[name.removeprefix(_REFERENCE)] = tensor
-        else:
-            of_predictor[_module_name(name, d)] = tensor
-    load_strictly(predictor, of_predictor, str(path), True)
-    reference = SourceReference(**d["reference"]) if d["reference"] else None
-    if reference:
-        load_strictly(reference, of_reference, str(path), True)
+    where, reference = pick_device(device), None
+    d = parse_description(metadata["unida"], str(path))
+    with refusing_damage(str(path)):
+        d, tensors = migrate_model(d, tensors, FORMAT, str(path))
+        of_reference, of_predictor = {}, {}
+        for name, tensor in tensors.items():
+            if name.startswith(_REFERENCE):
+                of_reference[name.removeprefix(_REFERENCE)] = tensor
+            else:
+                of_predictor[_module_name(name, d)] = tensor
+        predictor = _build_predictor(d, of_predictor)
+        load_strictly(predictor, of_predictor, str(path), True)
+        if d["reference"]:
+            with torch.device("meta"):
+                reference = SourceReference(**d["reference"])
+            load_strictly(reference, of_reference, str(path), True)
+        rules = {name: Rule.from_json(rule) for name, rule in d["rules"].items()}
     return Model(
         predictor=predictor.to(where).eval(),
         method_name=d["method"],
         classes=tuple(d["classes"]),
         image_size=d["image_size"],
         pixel_size=d["pixel_size"],
-        rules={name: Rule.from_json(rule) for name, rule in d["rules"].items()},
+        rules=rules,
         reject=d["reject"],
         device=where,
         temperature=d["temperature"],
@@ -362,10 +368,11 @@ def load(run: str | Path, device: str = "auto") -> Model:
     )
 
 
-def _build_predictor(d: dict[str, Any]) -> AnyPredictor:
+def _build_predictor(d: dict[str, Any], tensors: Mapping[str, Tensor]) -> AnyPredictor:
     """Build the modules a description names; the stored tensors take their places."""
+    require_known(d["method"], METHODS, "method")
     cls = METHODS[d["method"]]
-    backbone = rebuild_backbone(d["backbone"])
+    backbone = rebuild_backbone(d["backbone"], tensors)
     backbone.pretrained = d.get("pretrained", True)
     settings: Any = from_mapping(cls.Config, d["settings"], d["method"])
     sizes, refiners = Sizes(**d["sizes"]), d["refiners"]

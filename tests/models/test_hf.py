@@ -91,7 +91,7 @@ def test_rebuilding_needs_the_spec_and_the_state_but_not_the_folder(
 ) -> None:
     backbone = build_backbone(store(make(), tmp_path / "model"), None).eval()
     shutil.rmtree(tmp_path / "model")
-    again = rebuild_backbone(backbone.spec).eval()
+    again = rebuild_backbone(backbone.spec, backbone.state_dict()).eval()
     again.load_state_dict(backbone.state_dict())
     x = torch.rand(2, 3, 28, 28)
     assert torch.equal(again(x), backbone(x))
@@ -193,3 +193,21 @@ def test_without_the_extra_the_error_names_what_to_install(
         build_backbone(f"hf:{tmp_path}", None)
     with pytest.raises(UserError, match=r"need transformers: pip install 'unida\[hf\]'"):
         rebuild_backbone(spec)
+
+
+@pytest.mark.parametrize("make", [tiny_dino, tiny_clip, tiny_vit])
+def test_a_network_larger_than_its_stored_tensors_is_refused_at_once(
+    tmp_path: Path, make: Any
+) -> None:
+    backbone = build_backbone(store(make(), tmp_path / "model"), None)
+    tensors = backbone.state_dict()
+    for name, value in (
+        ("num_hidden_layers", 10**9),
+        ("hidden_size", 2**40),
+        ("hidden_size", 2**19),
+        ("num_hidden_layers", len(tensors) - 1),
+    ):
+        spec = json.loads(backbone.spec)
+        spec["config"][name] = value
+        with pytest.raises(UserError, match=rf"{name} of the backbone|size of the backbone"):
+            rebuild_backbone(json.dumps(spec), tensors)

@@ -106,6 +106,11 @@ def _write_model(run: RunFolder, classes: Sequence[str], threshold: float | str)
     header = {
         "method": "san",
         "settings": {"beta": 0.5},
+        "backbone": '{"name": "small_cnn"}',
+        "sizes": {"n_classes": len(classes)},
+        "image_size": 16,
+        "pixel_size": 18,
+        "temperature": 1.0,
         "classes": classes,
         "reject": "mixture",
         "rules": {"mixture": {"name": "mixture", "threshold": threshold, "note": note}},

@@ -69,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"unida {__version__}")
         return 0
     with logging_to_terminal():
-        return _run(args, debug=args != given)
+        return _run(args, debug="--debug" in given)
 
 
 def _run(args: list[str], debug: bool) -> int:

@@ -1,6 +1,5 @@
 """Weight files: downloaded, read without running code, and loaded whole or not at all."""
 
-import json
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,12 +10,14 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
 from unida.errors import UserError, shorten
+from unida.models.description import parse_description
 
 FROM_SCRATCH = "none"
 
 # Parts of published files a backbone has no use for, and counters that some files leave out.
 _CLASSIFIER = ("fc.", "classifier.", "head.")
 _COUNTER = "num_batches_tracked"
+_STATISTICS = ("running_mean", "running_var")
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -78,8 +79,21 @@ def load_strictly(
     ]
     if faults:
         raise UserError(f"{where} does not fit this network; {'; '.join(faults)}.")
+    weights = dict(net.named_parameters())
+    sick = [
+        k
+        for k in expected
+        if k in given and (k in weights or k.endswith(_STATISTICS)) and not is_finite(given[k])
+    ]
+    if sick:
+        raise UserError(f"{where} holds weights that are not finite: {shorten(sick)}.")
     filled = {k: given[k].to(v.dtype) if k in given else v for k, v in expected.items()}
     net.load_state_dict(filled, assign=assign)
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Return whether no number is infinite or none at all."""
+    return not tensor.is_floating_point() or bool(tensor.isfinite().all())
 
 
 def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
@@ -87,7 +101,9 @@ def read_model(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
     if path.suffix != ".safetensors":
         return None
     tensors, metadata = read_weights(path)
-    return (tensors, json.loads(metadata["unida"])) if "unida" in metadata else None
+    if "unida" not in metadata:
+        return None
+    return tensors, parse_description(metadata["unida"], str(path))
 
 
 def download_weights(name: str, repository: str | None) -> Path:

@@ -12,9 +12,10 @@ from safetensors import SafetensorError, safe_open
 
 from unida.data.samples import read_labelled
 from unida.discovery.categories import read_categories
-from unida.errors import UserError
+from unida.errors import UserError, require
 from unida.evaluation.feature_store import FeatureStore, read_feature_store
 from unida.methods.presets import load_config
+from unida.models.description import parse_description
 from unida.report.sampling import MAX_SOURCE, prediction_doubt, sample_target
 from unida.report.thumbnails import Sprites, make_sprites
 from unida.training.predictions import read_predictions
@@ -152,9 +153,12 @@ def read_model_header(run: RunFolder) -> dict[str, Any]:
         raise UserError(f"{run.path} {state}: there is no model.safetensors in it.")
     try:
         with safe_open(run.model, framework="numpy") as file:
-            header: dict[str, Any] = json.loads(file.metadata()["unida"])
+            text = file.metadata()["unida"]
     except (SafetensorError, OSError, TypeError, KeyError, ValueError):
         raise UserError(f"{run.model} is not a model of unida.") from None
+    header = parse_description(text, str(run.model))
+    rules = header["rules"]
+    require(header["reject"] in rules, f"reject of {run.model}", header["reject"], ", ".join(rules))
     return header
 
 

@@ -5,19 +5,20 @@ that has `out_features`, and one line of `BACKBONES`.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
-from unida.errors import UserError, require
+from unida.errors import UserError, require, require_known
 from unida.models.backbones import hf, timm
 from unida.models.backbones.base import PRECOMPUTED, Backbone, precomputed_features
 from unida.models.backbones.efficientnet_lite import EfficientNetLite2
 from unida.models.backbones.resnet import ResNet
 from unida.models.backbones.small_cnn import SmallCNN
+from unida.models.description import refusing_damage
 from unida.models.weights import (
     FROM_SCRATCH,
     download_weights,
@@ -62,7 +63,9 @@ class Adapter(Protocol):
 
     def build(self, place: str, weights: str | None) -> Backbone: ...
 
-    def rebuild(self, values: dict[str, Any]) -> nn.Module: ...
+    def rebuild(
+        self, values: dict[str, Any], tensors: Mapping[str, Tensor] | None = None
+    ) -> nn.Module: ...
 
 
 ADAPTERS: dict[str, Adapter] = {"hf": hf, "timm": timm}
@@ -100,13 +103,19 @@ def build_backbone(name: str, weights: str | None) -> Backbone:
     return Backbone(net, json.dumps({"name": name}), weights != FROM_SCRATCH)
 
 
-def rebuild_backbone(spec: str) -> Backbone:
-    """Build the network that a stored model was trained with, its weights still to be filled."""
+def rebuild_backbone(spec: str, tensors: Mapping[str, Tensor] | None = None) -> Backbone:
+    """Build the network that a stored model was trained with, its weights still to be filled.
+
+    Args:
+        spec: of the backbone.
+        tensors: of the model, which a network that is described by sizes must not exceed.
+    """
     values = json.loads(spec)
     prefix, colon, _ = values["name"].partition(":")
     if values["name"] == PRECOMPUTED:
         return precomputed_features(values["out_features"])
-    net = ADAPTERS[prefix].rebuild(values) if colon else BACKBONES[prefix].build()
+    require_known(prefix, ADAPTERS if colon else BACKBONES, "backbone")
+    net = ADAPTERS[prefix].rebuild(values, tensors) if colon else BACKBONES[prefix].build()
     return Backbone(net, spec)
 
 
@@ -120,7 +129,9 @@ def _from_model(
     """
     own_name = json.loads(description["backbone"])["name"]
     require(name == own_name, "backbone", name, f"{own_name}, that of {where}")
-    backbone, start = rebuild_backbone(description["backbone"]), "backbone."
+    start = "backbone."
+    with refusing_damage(where):
+        backbone = rebuild_backbone(description["backbone"], tensors)
     own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
     load_strictly(backbone, own, where)
     backbone.pretrained = description.get("pretrained", True)

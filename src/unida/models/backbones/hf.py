@@ -2,12 +2,15 @@
 
 import inspect
 import json
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from unida.errors import UserError, shorten
+from unida.errors import UserError, require, shorten
 from unida.models.backbones.base import Backbone
+from unida.models.description import check_network
 from unida.models.weights import FROM_SCRATCH
 
 
@@ -60,12 +63,32 @@ def build(place: str, weights: str | None) -> Backbone:
     return Backbone(net, spec, pretrained=not scratch)
 
 
-def rebuild(values: dict[str, Any]) -> HFBackbone:
-    """Build the network of a stored spec, without weights, from the config in it."""
+def rebuild(values: dict[str, Any], tensors: Mapping[str, Tensor] | None = None) -> HFBackbone:
+    """Build the network of a stored spec, without weights, from the config in it.
+
+    Args:
+        values: the spec.
+        tensors: of the stored model; a network with more numbers than these is refused.
+    """
     transformers = _transformers()
     config = dict(values["config"])
+    if tensors is not None:
+        check_network(config, tensors)
     made = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
+    if tensors is not None:
+        n, most = _count(made), sum(tensor.numel() for tensor in tensors.values())
+        require(n <= most, "size of the backbone", n, f"up to the {most} stored numbers")
     return HFBackbone(transformers.AutoModel.from_config(made), values.get("pooled", True))
+
+
+def _count(config: Any) -> int:
+    """Count the numbers of a network without making them; 0 if it cannot be made so."""
+    try:
+        with torch.device("meta"):
+            net = _transformers().AutoModel.from_config(config)
+    except (NotImplementedError, RuntimeError):
+        return 0
+    return sum(parameter.numel() for parameter in net.parameters())
 
 
 def _load(place: str) -> HFBackbone:

@@ -1,6 +1,7 @@
 """`timm:NAME`: any image model of `timm` as a backbone (extra `timm`)."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,6 @@ def build(place: str, weights: str | None) -> Backbone:
     return Backbone(net, json.dumps({"name": f"timm:{place}"}), weights != FROM_SCRATCH)
 
 
-def rebuild(values: dict[str, Any]) -> TimmBackbone:
+def rebuild(values: dict[str, Any], tensors: Mapping[str, Tensor] | None = None) -> TimmBackbone:
     """Build the network of a stored spec; nothing is downloaded."""
     return TimmBackbone(values["name"].removeprefix("timm:"), pretrained=False)
