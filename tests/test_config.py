@@ -340,6 +340,19 @@ class TestStored:
             with pytest.raises(UserError, match=r"config\.json is not the config\.json of a run"):
                 load_config(path)
 
+    def test_any_odd_content_is_one_sentence(self, tmp_path: Path) -> None:
+        path = tmp_path / "config.json"
+        groups = '"data": {}, "model": {}, "optim": {}, "compute": {}, "decision": {}, "output": {}'
+        for run in ('"method": []', '"method": {}', '"x y": 3', '"settings": 3', '"steps": [[]]'):
+            path.write_text(f'{{"format": 2, "run": {{{groups}, {run}}}}}')
+            with pytest.raises(UserError, match=r"config\.json"):
+                load_config(path)
+        for text in ("[" * 100_000, '{"a": ' * 100_000, "9" * 5000, '{"run": {}, "format": []}'):
+            path.write_text(text)
+            with pytest.raises(UserError, match=r"config\.json") as error:
+                load_config(path)
+            assert len(str(error.value)) < 1000
+
     def test_a_missing_file_is_one_sentence(self, tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"is not the config\.json of a run"):
             load_config(tmp_path / "config.json")

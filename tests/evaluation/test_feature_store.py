@@ -1,6 +1,7 @@
 """The features of a run: both domains in the same few dimensions, written and read."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,3 +40,29 @@ def test_a_store_is_read_as_it_was_built_and_anything_else_refused(tmp_path: Pat
             read_feature_store(file)
     with pytest.raises(UserError, match="train again"):
         read_feature_store(tmp_path / "gone.npz")
+
+
+def test_arrays_that_do_not_fit_are_refused_without_memory_for_them(tmp_path: Path) -> None:
+    file = tmp_path / "features.npz"
+    good: dict[str, Any] = {
+        "features": np.zeros((3, 2), np.float32),
+        "best": np.zeros(3, int),
+        "source_features": np.zeros((1, 2), np.float32),
+        "source_labels": np.zeros(1, int),
+        "source_paths": np.array(["a"]),
+    }
+    np.savez(file, **good)
+    read_feature_store(file)
+    for name, value in (
+        ("features", np.zeros((2, 2), np.float32)),
+        ("features", np.zeros((3, 2, 1), np.float32)),
+        ("features", np.array(["a", "b", "c"])),
+        ("source_features", np.zeros((1, 3), np.float32)),
+        ("best", np.zeros(2, int)),
+        ("best", np.zeros(3)),
+        ("source_paths", np.zeros(1)),
+        ("features", np.zeros((2**27, 3), np.float32)),  # 1.5 GB, of 1.5 MB
+    ):
+        np.savez_compressed(file, **good | {name: value})
+        with pytest.raises(UserError, match="train again"):
+            read_feature_store(file)

@@ -267,6 +267,8 @@ class TestOwnFile:
             (("[run]", "[counts]\ncrow = [1]\n[run]"), "counts.crow of .*; allowed: 2 whole"),
             (("[run]", "[totals]\nphoto = 3\n[run]"), "a key of .totals. .* is 'photo'; allowed"),
             (("[run]", "run"), "own.toml is not TOML: "),
+            (("[run]", f"[run]\na = {'[' * 10_000}"), "own.toml is not TOML: "),
+            (("steps = 20", f"steps = {'9' * 5000}"), "own.toml is not TOML: "),
         ],
     )
     def test_a_mistake_is_one_sentence(

@@ -1,7 +1,6 @@
 """`unida predict`: labels for new images."""
 
 import dataclasses
-import json
 import os
 import sys
 from dataclasses import dataclass
@@ -51,6 +50,7 @@ class Predict(Command):
         from unida.utils import distributed
         from unida.utils.csv_files import to_bytes
         from unida.utils.devices import pick_device
+        from unida.utils.json_text import to_line
 
         if gone := [str(path) for path in self.paths if not os.path.exists(path)]:
             raise UserError(f"There is no {shorten(gone)}.")
@@ -74,7 +74,7 @@ class Predict(Command):
             lines = prediction_lines(predictions)
         else:
             rows = (dataclasses.asdict(p) | {"path": str(p.path)} for p in predictions)
-            lines = (json.dumps(row) + "\n" for row in rows)
+            lines = map(to_line, rows)
         if self.to:
             write_lines(self.to, lines)
         elif distributed.is_main_process():

@@ -21,6 +21,7 @@ from unida.evaluation.metrics import recalls
 from unida.evaluation.selection import CRITERIA, SelectionData
 from unida.model import Model
 from unida.types import FloatArray, IntArray, Scored
+from unida.utils.json_text import finite
 from unida.utils.logs import logger
 
 SMALL_CLASS, SMALL_SOURCE, SMALL_TARGET = 5, 50, 50
@@ -308,7 +309,7 @@ class Diagnostics:
             "about": {name: ABOUT[name] for name in self.estimates},
             "warnings": [dataclasses.asdict(warning) for warning in self.warnings],
         }
-        return json.dumps(content, indent=2) + "\n"
+        return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
 
     def __str__(self) -> str:
         """Return the estimates in one line."""

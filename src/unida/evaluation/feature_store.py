@@ -18,6 +18,7 @@ from unida.types import Features, FloatArray, IntArray
 
 DIMENSIONS = 64
 MOST_OF_SOURCE = 2000
+_MOST_BYTES = 2**30
 MOST_IMAGES = 200_000
 """With more target images no features are kept: those of all images would fill the memory."""
 
@@ -61,12 +62,29 @@ def build_feature_store(
 def read_feature_store(path: Path) -> FeatureStore:
     """Read `features.npz`, or `atlas.npz` of an earlier version."""
     try:
+        with zipfile.ZipFile(path) as archive:
+            n_bytes = sum(part.file_size for part in archive.infolist())
+        if n_bytes > _MOST_BYTES:
+            raise ValueError(f"{n_bytes} bytes")
         with np.load(path) as content:
-            return FeatureStore(
+            store = FeatureStore(
                 **{field.name: content[field.name] for field in fields(FeatureStore)}
             )
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        _check(store)
+        return store
+    except Exception as error:  # a damaged archive raises nearly any type
         raise UserError(
             f"{path} does not hold the features of a finished run ({type(error).__name__}): "
             "train again with this version."
         ) from None
+
+
+def _check(store: FeatureStore) -> None:
+    """Raise a `ValueError` unless the arrays fit each other."""
+    features, source = store.features, store.source_features
+    n, m = len(features), len(source)
+    lengths = (store.best.shape, store.source_labels.shape, store.source_paths.shape)
+    fits = features.ndim == source.ndim == 2 and features.shape[1] == source.shape[1]
+    kinds = "".join(array.dtype.kind for array in vars(store).values())
+    if not fits or lengths != ((n,), (m,), (m,)) or kinds != "fifiU":
+        raise ValueError("arrays that do not fit each other")

@@ -120,13 +120,15 @@ def load_config(path: Path) -> RunConfig:
         elif number == FORMAT:
             run |= {name: value for group in GROUPS for name, value in run.pop(group).items()}
             run = current_options(run, warn=False)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path} is not the config.json of a run ({error!r}).") from None
-    require(number in (1, FORMAT), f"format of {path}", number, f"1 to {FORMAT}")
-    try:
-        return configure(**run)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
+        require(number in (1, FORMAT), f"format of {path}", number, f"1 to {FORMAT}")
+        try:
+            return configure(**run)
+        except UserError as error:
+            raise UserError(f"{path}: {error}") from None
+    except UserError:
+        raise
+    except Exception as error:  # of any type: the content may be anything
+        raise UserError(f"{path} is not the config.json of a run ({f'{error!r}'[:200]}).") from None
 
 
 def _from_format_1(run: dict[str, Any], resolved: dict[str, Any]) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def _load_file(path: Path) -> Protocol:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a text file in UTF-8.") from None
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # of whole numbers and of nesting too
         raise UserError(f"{path} is not TOML: {error}.") from None
     return parse_protocol(content, str(path), path.parent)
 

@@ -8,9 +8,10 @@ digests, so that markup in a name would not run even if it got into the page.
 import base64
 import hashlib
 import json
-import math
 from importlib import resources
 from typing import Any
+
+from unida.utils.json_text import finite
 
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
@@ -40,19 +41,10 @@ def policy() -> str:
 
 def to_block(content: object) -> str:
     """Return JSON for a script element, with every character escaped that HTML interprets."""
-    text = json.dumps(_finite(content), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(finite(content), ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     for character, escape in _ESCAPES.items():
         text = text.replace(character, escape)
     return text
-
-
-def _finite(value: Any) -> Any:
-    """Replace numbers that JSON does not have by None."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _fill(template: str, parts: dict[str, str]) -> str:

@@ -42,6 +42,7 @@ from unida.training.predictions import prediction_lines
 from unida.types import Prediction
 from unida.utils import distributed
 from unida.utils.csv_files import csv_lines, to_bytes
+from unida.utils.json_text import to_line
 
 
 class RunFolder:
@@ -104,7 +105,7 @@ class RunFolder:
         if not distributed.is_main_process():
             return
         with _write_errors(self.metrics), self.metrics.open("a") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(to_line(line))
 
     def save_state(self, state: dict[str, Any]) -> None:
         write_file(self.state, lambda file: torch.save(state, file))

@@ -1,6 +1,7 @@
 """The figure of the losses during training, on one task."""
 
 import json
+import math
 from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -62,7 +63,7 @@ def _log(run: Run) -> dict[tuple[str, int], float]:
     try:
         lines = [dict(json.loads(line)) for line in file.read_text().splitlines() if line.strip()]
         return {
-            (term, int(line["step"])): float(value)
+            (term, int(line["step"])): math.nan if value is None else float(value)
             for line in lines
             for term, value in line.items()
             if term not in NO_LOSS
