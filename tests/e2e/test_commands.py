@@ -159,7 +159,7 @@ class TestPredict:
         command = ["predict", str(run), str(digits.source), "--to", str(place)]
         assert main([*command, "--refit-rule"]) == 0
         shown = capfd.readouterr().err
-        assert f"Fitted to these images: share ({rule.note})" in shown
+        assert f"The rule for these images: share ({rule.note})" in shown
         assert "unlike" not in shown
         rejected = rule.is_unknown(scored.unknown_score).tolist()
         assert [row["label"] == "unknown" for row in read_csv(place)] == rejected

@@ -65,7 +65,7 @@ class Predict(Command):
         if self.refit_rule:
             model, paths, scored = model.refit_rules(self.paths, skipped)
             rule = model.rule(self.reject)
-            logger.info("Fitted to these images: %s (%s).", rule.name, rule.note)
+            logger.info("The rule for these images: %s (%s).", rule.name, rule.note)
         else:
             paths, scored = model.score(self.paths, skipped, features=False)
             warn_of_shift(model, scored.unknown_score, rule)

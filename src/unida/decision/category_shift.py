@@ -1,16 +1,15 @@
 """Signs of target-private classes, in the features of the backbone and without target labels.
 
 Whether the target holds classes that the source lacks cannot be read off the unknown scores alone:
-known images that are badly recognised form a second group of scores just as unknown images do. Two
-signs tell them apart, and both are the same for every method, since they use the features of the
-backbone:
+known images that are badly recognised form a second group of scores just as unknown images do. The
+features tell them apart, for every method alike:
 
-* Coverage. Each source image has nearest target images. Where all target classes are known, these
-  spread over the target as far as the neighbours of target images do; where many are unknown, they
-  cover a part of it.
-* Margin. The similarity of an image to the nearest class mean of the source, minus that to the
-  second nearest. Badly recognised images of known classes keep a part of the margin of accepted
-  ones; images of unknown classes have next to none.
+* Margin of an image: its similarity to the nearest class mean of the source, minus that to the
+  second nearest. Badly recognised images of known classes keep a part of it.
+* Reach: how many source images have it among their nearest target images. Of images with a small
+  margin, source images reach those of known classes.
+* Density: its similarity to its nearest target images. Images of known classes with a small margin
+  lie between the classes; images of unknown classes have a cluster of their own.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from unida.utils.chunking import subsample
-from unida.utils.rng import generator
 
 MAX_SOURCE = 2048
 """Source images that are kept, balanced over the classes."""
@@ -32,25 +30,34 @@ DIMENSIONS = 256
 """Principal components of both domains that are kept."""
 WHITENING = 0.25
 """Power of the components' variances that they are divided by: half-way to full whitening."""
-NEIGHBOURS, SMOOTHING = 20, 6
-"""Neighbours that coverage counts, and those that counts and similarities are averaged over."""
+NEAREST = 40
+"""Nearest target images that a source image reaches; an eighth of a target of fewer than 320."""
+OF_DENSITY = 15
+"""Nearest target images whose similarity is the density."""
+SMOOTHING = 6
+"""Nearest neighbours that reach and similarities are averaged over."""
+SMALL_MARGIN = 1 / 3
+"""Share of the target, smallest margins first, whose reach and density are compared."""
 
 
 @dataclass(frozen=True)
 class ShiftSigns:
-    """What the features say about a split of the target into accepted and rejected images.
+    """What the features say about a target, and about a split into accepted and rejected images.
 
     Attributes:
-        coverage: effective share of the target that source images are nearest to, relative to the
-            share that as many target images are nearest to; about 1 where all classes are known.
+        reach: of the images with small margins, relative to the mean of all.
+        density: of the same, minus the mean of all, in standard deviations.
         margin: mean margin of the rejected images relative to that of the accepted ones.
-        level: mean margin of the accepted images relative to that of source images; next to 0 where
-            the target has no known class at all.
+        level: mean margin of all relative to that of source images. Next to 0 where no target class
+            is known, but also where the target has one class only: it is centred at its mean.
+        uncentred_level: the same of the surer half of a target that is centred like the source.
     """
 
-    coverage: float
+    reach: float
+    density: float
     margin: float
     level: float
+    uncentred_level: float
 
 
 class SourceReference(nn.Module):
@@ -67,6 +74,7 @@ class SourceReference(nn.Module):
 
     centre: Tensor
     projection: Tensor
+    centre_of_rows: Tensor
     images: Tensor
     labels: Tensor
 
@@ -79,6 +87,7 @@ class SourceReference(nn.Module):
         }
         self.register_buffer("centre", torch.zeros(n_features))
         self.register_buffer("projection", torch.zeros(n_features, n_dimensions))
+        self.register_buffer("centre_of_rows", torch.zeros(n_dimensions))
         self.register_buffer("images", torch.zeros(n_images, n_dimensions))
         self.register_buffer("labels", torch.zeros(n_images, dtype=torch.int64))
 
@@ -91,45 +100,62 @@ class SourceReference(nn.Module):
         n = self.projection.shape[1]
         spread = variance[-n:].clamp_min(1e-6 * variance[-1])
         self.projection.copy_(axes[:, -n:] / spread**WHITENING)
-        self.images.copy_(_unit(rows[: len(source)] @ self.projection, centred=True))
+        of_source = rows[: len(source)] @ self.projection
+        self.centre_of_rows.copy_(of_source.mean(0))
+        self.images.copy_(_unit(of_source - self.centre_of_rows))
         self.labels.copy_(labels)
         return self
 
     @torch.no_grad()
-    def transform(self, target: Tensor) -> Tensor:
-        """Project target features (N, D) into the common space, centred at their own mean."""
-        return _unit(_unit(target - target.mean(0)) @ self.projection, centred=True)
+    def transform(self, target: Tensor, centred: bool = True) -> Tensor:
+        """Project target features (N, D) into the common space.
+
+        Args:
+            target: of the backbone.
+            centred: at their own mean; otherwise at that of the source.
+        """
+        if centred:
+            return _unit(_unit(target - target.mean(0)) @ self.projection, centred=True)
+        return _unit(_unit(target - self.centre) @ self.projection - self.centre_of_rows)
 
     @torch.no_grad()
-    def compare(self, target: Tensor, is_rejected: Tensor) -> ShiftSigns:
-        """Compare target features (N, D), split into accepted and rejected images.
+    def compare(self, target: Tensor, is_rejected: Tensor) -> ShiftSigns | None:
+        """Compare target features (N, D), split into accepted and rejected images, with the source.
 
-        All signs are 1, the values of a target without unknown classes, where the target is too
-        small to tell or one side of the split is empty.
+        Returns:
+            None for fewer than `MIN_TARGET` images. The margin is 1 where a side is empty.
         """
         n = len(target)
-        if n < MIN_TARGET or is_rejected.all() or not is_rejected.any():
-            return ShiftSigns(1.0, 1.0, 1.0)
+        if n < MIN_TARGET:
+            return None
         rows = self.transform(target)
         near, margin = self._margins(rows)
-        _, of_source = self._margins(self.images)
-        accepted = margin[~is_rejected].mean().clamp_min(1e-9)
+        uncentred = self._margins(self.transform(target, centred=False))[1]
+        of_source = self._margins(self.images)[1].mean().clamp_min(1e-9)
+        density = _nearest(rows, rows, min(OF_DENSITY, n - 1), itself=True)[1].mean(1)
+        small = margin.argsort(stable=True)[: round(SMALL_MARGIN * n)]
+        ratio = 1.0
+        if is_rejected.any() and not is_rejected.all():
+            ratio = float(margin[is_rejected].mean() / margin[~is_rejected].mean().clamp_min(1e-9))
         return ShiftSigns(
-            coverage=self._coverage(rows, near),
-            margin=float(margin[is_rejected].mean() / accepted),
-            level=float(accepted / of_source.mean().clamp_min(1e-9)),
+            reach=float(self._reach(rows, near)[small].mean()),
+            density=float((density[small].mean() - density.mean()) / density.std().clamp_min(1e-9)),
+            margin=ratio,
+            level=float(margin.mean() / of_source),
+            uncentred_level=float(uncentred.topk(n // 2).values.mean() / of_source),
         )
 
-    def _coverage(self, rows: Tensor, near: Tensor) -> float:
-        n = len(rows)
-        k, draws = max(1, min(NEIGHBOURS, n // 8)), generator(0, "coverage")
-        m = min(len(self.images), n)
-        weight = 1 / torch.bincount(self.labels)[self.labels].float()
-        balanced = torch.multinomial(weight.cpu(), m, generator=draws).to(rows.device)
-        queries = torch.randperm(n, generator=draws)[:m].to(rows.device)
-        from_source, _ = _nearest(self.images[balanced], rows, k)
-        from_target, _ = _nearest(rows, rows, k, itself=True, queries=queries)
-        return _effective_share(from_source, near) / _effective_share(from_target, near)
+    def _reach(self, rows: Tensor, near: Tensor) -> Tensor:
+        """How often rows are among the nearest of source images, every class weighing the same.
+
+        Averaged over a row and its nearest neighbours (N, k), relative to the mean of all.
+        """
+        hits, _ = _nearest(self.images, rows, max(1, min(NEAREST, len(rows) // 8)))
+        weight = 1 / torch.bincount(self.labels)[self.labels].to(rows.dtype)
+        counts = torch.zeros(len(rows), dtype=rows.dtype, device=rows.device)
+        counts.index_add_(0, hits.flatten(), weight.repeat_interleave(hits.shape[1]))
+        counts /= counts.mean()
+        return (counts + counts[near].sum(1)) / (1 + near.shape[1])
 
     def _margins(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Nearest neighbours (N, k) of images among each other, and their margins (N,).
@@ -175,9 +201,7 @@ def _unit(rows: Tensor, centred: bool = False) -> Tensor:
     return F.normalize(rows - rows.mean(0) if centred else rows)
 
 
-def _nearest(
-    rows: Tensor, bank: Tensor, k: int, itself: bool = False, queries: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def _nearest(rows: Tensor, bank: Tensor, k: int, itself: bool = False) -> tuple[Tensor, Tensor]:
     """Indices and cosine similarities (B, k) of the nearest rows of a bank.
 
     Args:
@@ -185,21 +209,11 @@ def _nearest(
         bank: (N, D), of unit length.
         k: neighbours.
         itself: whether the rows are those of the bank, which are not their own neighbours.
-        queries: of the rows, which ones; by default all.
     """
-    index = torch.arange(len(rows), device=rows.device) if queries is None else queries
     found = []
-    for part in torch.split(index, 1024):
-        similarity = rows[part] @ bank.T
+    for index in torch.split(torch.arange(len(rows), device=rows.device), 1024):
+        similarity = rows[index] @ bank.T
         if itself:
-            similarity[torch.arange(len(part), device=rows.device), part] = -2.0
+            similarity[torch.arange(len(index), device=rows.device), index] = -2.0
         found.append(similarity.topk(k, 1))
     return torch.cat([f.indices for f in found]), torch.cat([f.values for f in found])
-
-
-def _effective_share(hits: Tensor, near: Tensor) -> float:
-    """Inverse participation ratio of hits, averaged over an image and its nearest."""
-    counts = torch.bincount(hits.flatten(), minlength=len(near)).double()
-    counts = counts / counts.mean()
-    smooth = (counts + counts[near].sum(1)) / (1 + near.shape[1])
-    return float(1 / smooth.square().mean())

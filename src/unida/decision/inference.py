@@ -84,7 +84,7 @@ def target_outputs(
         features: of the backbone, of these images.
     """
 
-    def compare(is_rejected: npt.NDArray[np.bool_]) -> ShiftSigns:
+    def compare(is_rejected: npt.NDArray[np.bool_]) -> ShiftSigns | None:
         assert reference is not None
         some = torch.from_numpy(is_rejected)[sample.cpu()]
         return reference.compare(features, some.to(features.device))

@@ -29,21 +29,22 @@ STEPS = 200
 
 BUDGET = 0.03
 """Share of the accuracy that the rule `share` may cost where no target image is unknown."""
-MARGIN_WEIGHT = 3.0
-OPEN, CLOSED = 1.5, 1.72
-"""Sum of coverage, weighted margin and minus the gain of the mixture: at `OPEN` and below the upper
-component is taken for unknown images, at `CLOSED` and above for known ones. From three tasks each
-of Office-Home and Office-Caltech10 with four methods, where runs with many unknown images reached
-1.47 (one 1.62) and runs without began at 1.70 (`benchmarks/experiments/category_shift`)."""
-NOTHING_KNOWN = 0.2
-"""Margin of accepted images, relative to that of source images, below which nothing is known."""
+MARGIN_WEIGHT = 4.0
+OPEN, CLOSED = 2.05, 2.3
+"""Reach minus density plus weighted margin (`ShiftSigns`): at `OPEN` and below the upper component
+is taken for unknown images, at `CLOSED` and above for known ones
+(`benchmarks/experiments/category_shift`)."""
+NOTHING_KNOWN, UNCENTRED_NOTHING_KNOWN = 0.15, 0.3
+"""Levels below which, both together, no target image is known."""
+UNCENTRED_KNOWN = 0.35
+"""Uncentred level from which a target of one class has a known one."""
 MAX_CLASS_SHARE = 0.6
 """Share of one class among the predictions above which the features of a target cannot be centred:
 its mean is that of the class."""
 CANDIDATES = 0.3
 """Share of the target that is compared with the rest where a mixture has no crossing."""
 UNCERTAINTY = 0.1
-"""Of the sum of the signs, and of the estimated share: half the width of its interval."""
+"""Of the evidence, and of the estimated share: half the width of its interval."""
 
 
 @dataclass(frozen=True)
@@ -95,12 +96,13 @@ class TargetOutputs:
         scores: (N,), unknown scores of the target.
         probs: (N, K), class probabilities; None where only scores are known.
         compare: signs of unknown classes for a split of the target, from the backbone's features
-            (`unida.decision.category_shift`); None where there are no features.
+            (`unida.decision.category_shift`), or None for a small target; itself None where there
+            are no features.
     """
 
     scores: FloatArray
     probs: FloatArray | None = None
-    compare: Callable[[npt.NDArray[np.bool_]], ShiftSigns] | None = None
+    compare: Callable[[npt.NDArray[np.bool_]], ShiftSigns | None] | None = None
 
 
 def own(target: TargetOutputs) -> Rule:
@@ -117,14 +119,14 @@ def share(target: TargetOutputs) -> Rule:
     """Reject the estimated share of unknown images, which may be none or all.
 
     Two components are fitted to the scores; the upper one is a candidate for the unknown images.
-    The features of the backbone say whether it is (`ShiftSigns`): where source images cover the
-    whole target, and rejected images keep the margin of accepted ones, the upper component is known
-    images that are badly recognised. Between the two, a part of it is rejected. Where nothing seems
-    unknown, the least confident images are rejected still, as many as hold `BUDGET` of the
-    confidence of all: that costs about as much of the accuracy, and few unknown images are found.
-    The estimated share is that of the upper component, as far as it is taken for unknown.
+    The features of the backbone say whether it is (`ShiftSigns`). Between yes and no, a part of it
+    is rejected. Where nothing seems unknown, the least confident images are rejected still, as many
+    as hold `BUDGET` of the confidence of all: that costs about as much of the accuracy. The
+    estimated share is that of the upper component, as far as it is taken for unknown.
 
-    Limits: below 20 images, and where most images are of one class, it falls back to `own`.
+    Limits: below 20 images it falls back to `own`. Where most images are of one class, nothing is
+    estimated: the least confident are rejected if that class seems known, otherwise it falls back
+    to `own`, too.
     """
     if target.probs is None or target.compare is None:
         return _fall_back("there are no features of the target")
@@ -138,25 +140,29 @@ def share(target: TargetOutputs) -> Rule:
     crossing = found.crossing
     split = float(np.quantile(values, 1 - CANDIDATES)) if crossing is None else crossing
     is_upper = scores >= split
-    counts = np.bincount(target.probs[~is_upper].argmax(1), minlength=target.probs.shape[1])
-    if counts.max() > MAX_CLASS_SHARE * max(counts.sum(), 1) and len(counts) > 2:
-        return _fall_back("most target images are of one class")
     signs = target.compare(is_upper)
-    if signs.level < NOTHING_KNOWN:
-        return Rule(
-            "share", -math.inf, "no sign of known classes: all are unknown", 1.0, (0.9, 1.0)
-        )
-    evidence = signs.coverage + MARGIN_WEIGHT * signs.margin - found.gain
+    if signs is None:
+        return _fall_back("too few images have features to compare with the source")
+    if signs.level < NOTHING_KNOWN and signs.uncentred_level < UNCENTRED_NOTHING_KNOWN:
+        note = "no sign of known classes: all are unknown"
+        return Rule("share", -math.inf, note, 1.0, (0.9, 1.0))
+    in_budget = _share_of_confidence(scores, target.probs.max(1), BUDGET)
+    if _is_one_class(target.probs[~is_upper]):
+        reason = "most target images are of one class"
+        if signs.uncentred_level < UNCENTRED_KNOWN:
+            return _fall_back(reason)
+        note = f"{reason}: the least sure {in_budget:.0%} are rejected"
+        return Rule("share", _upper_threshold(scores, in_budget), note, fell_back=note)
+    evidence = signs.reach - signs.density + MARGIN_WEIGHT * signs.margin
     upper = float(is_upper.mean())
     estimate = _weight(evidence) * upper
-    in_budget = _share_of_confidence(scores, target.probs.max(1), BUDGET)
     rejected = max(estimate + (1 - _weight(evidence)) * in_budget, in_budget)
     slack = UNCERTAINTY + 1 / math.sqrt(len(scores))
     interval = (
         max(0.0, _weight(evidence + UNCERTAINTY) * upper - slack),
         min(1.0, _weight(evidence - UNCERTAINTY) * upper + slack),
     )
-    about = f"coverage {signs.coverage:.2f}, margin {signs.margin:.2f}, gain {found.gain:.2f}"
+    about = f"reach {signs.reach:.2f}, density {signs.density:+.2f}, margin {signs.margin:.2f}"
     if estimate == 0:
         note = f"no sign of unknown classes ({about}): the least sure {rejected:.0%} are rejected"
     else:
@@ -165,6 +171,12 @@ def share(target: TargetOutputs) -> Rule:
     whole = rejected == upper and crossing is not None
     threshold = split if whole else _upper_threshold(scores, rejected)
     return Rule("share", threshold, note, estimate, interval)
+
+
+def _is_one_class(probs: FloatArray) -> bool:
+    """Whether most of the accepted images are of one class; of two classes, one may be larger."""
+    counts = np.bincount(probs.argmax(1), minlength=probs.shape[1])
+    return bool(counts.max() > MAX_CLASS_SHARE * max(counts.sum(), 1) and len(counts) > 2)
 
 
 def _weight(evidence: float) -> float:
@@ -179,9 +191,15 @@ def _share_of_confidence(scores: FloatArray, confidence: FloatArray, share: floa
 
 
 def _upper_threshold(scores: FloatArray, share: float) -> float:
-    """Return a threshold that rejects a share of the scores; infinite for less than one image."""
+    """Return a threshold that rejects a share of the scores; infinite for less than one image.
+
+    It lies half-way between two scores, so that the last digits of a score decide nothing.
+    """
     n = round(share * len(scores))
-    return float(np.partition(scores, len(scores) - n)[len(scores) - n]) if n else math.inf
+    if n == 0:
+        return math.inf
+    falling = -np.sort(-scores)
+    return float(falling[n - 1 : n + 1].mean())
 
 
 def mixture(target: TargetOutputs) -> Rule:
