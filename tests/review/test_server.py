@@ -244,7 +244,7 @@ class TestRefusals:
             b"GET /saved HTTP/9.9\r\n\r\n",
             b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
             b"\x16\x03\x01\x02\x00\x01\r\n\r\n",
-            b"GET //[ HTTP/1.1\r\nHost: %s\r\n\r\n",
+            b"GET http://[ HTTP/1.1\r\nHost: %s\r\n\r\n",
             b"GET /saved HTTP/1.1\r\nHost: %s\r\nno header\r\n\r\n",
             b"GET /saved HTTP/1.1\r\n" + b"A: b\r\n" * 200 + b"\r\n",
             b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n",

@@ -135,12 +135,15 @@ class TestSpecialFiles:
             os.close(descriptor)
 
     def test_the_standard_output_goes_where_the_shell_sends_it(self, tmp_path: Path) -> None:
-        """`--to /dev/stdout >> log` appends; the file is neither replaced nor cut."""
+        """`--to /dev/stdout >> log` appends; the file is neither replaced nor cut.
+
+        /dev/stdout is a link to the place used here, which no mistake can remove.
+        """
         log = tmp_path / "log"
         log.write_text("before\n")
         code = (
             "from pathlib import Path; from unida.training.run_folder import *;"
-            "to = Path('/dev/stdout'); require_writable(to); write_lines(to, ['a\\n'])"
+            "to = Path('/proc/self/fd/1'); require_writable(to); write_lines(to, ['a\\n'])"
         )
         with log.open("ab") as out:
             subprocess.run([sys.executable, "-c", code], stdout=out, check=True)
