@@ -1,5 +1,6 @@
 """Reject rules: the estimated share, own at zero, a mixture, a share of the source, a number."""
 
+import dataclasses
 import math
 from collections.abc import Iterator
 
@@ -318,3 +319,122 @@ def test_an_unknown_rule_is_an_error_that_lists_the_rules(reject: str) -> None:
 def test_a_share_is_less_than_all(reject: str) -> None:
     with pytest.raises(UserError, match=f"reject is '{reject}'; allowed: a SHARE from 0 up to 1"):
         check_rule(reject)
+
+
+def outputs(
+    scores: FloatArray, n_classes: int = 4, one_class: bool = False, **signs: float
+) -> TargetOutputs:
+    """Target outputs with given signs; the likeliest class is each in turn, or the first."""
+    rng, n = np.random.default_rng(0), len(scores)
+    best = np.zeros(n, dtype=int) if one_class else np.arange(n) % n_classes
+    probs = np.full((n, n_classes), 0.02)
+    probs[np.arange(n), best] = rng.uniform(0.5, 0.94, n)
+    found = {"reach": 1.0, "density": -0.4, "margin": 0.4, "level": 0.6, "uncentred_level": 0.6}
+    return TargetOutputs(scores, probs, lambda is_rejected: ShiftSigns(**(found | signs)))
+
+
+UNKNOWN_SIGNS = {"reach": 0.6, "density": -0.1, "margin": 0.2}
+
+
+@pytest.mark.parametrize("unknown", [0.2, 0.5, 0.8])
+def test_share_rejects_the_upper_component_where_the_features_agree(unknown: float) -> None:
+    scores = two_groups(2000, unknown)
+    rule = rejection.share(outputs(scores, **UNKNOWN_SIGNS))
+    assert rule.share == pytest.approx(unknown, abs=0.02)
+    assert rule.is_unknown(scores).mean() == pytest.approx(unknown, abs=0.02)
+    assert rule.interval is not None
+    assert rule.interval[0] < unknown < rule.interval[1]
+    assert f"about {rule.share:.0%} of the images are unknown" in rule.note
+
+
+def test_share_rejects_hardly_any_where_nothing_seems_unknown() -> None:
+    scores = two_groups(2000, 0.5)
+    target = outputs(scores)
+    rule = rejection.share(target)
+    assert rule.note.startswith("no sign of unknown classes")
+    assert rule.share == 0
+    rejected = rule.is_unknown(scores)
+    assert 0 < rejected.mean() < 0.06
+    assert scores[rejected].min() > scores[~rejected].max()
+    assert target.probs is not None
+    confidence = target.probs.max(1)
+    assert confidence[rejected].sum() <= rejection.BUDGET * confidence.sum()
+
+
+def test_share_rejects_more_the_more_the_features_speak_for_unknown_classes() -> None:
+    scores, shares, rejected = two_groups(2000, 0.5), [], []
+    for margin in (0.4, 0.31, 0.29, 0.27, 0.2):
+        rule = rejection.share(outputs(scores, reach=0.8, density=-0.3, margin=margin))
+        assert rule.share is not None
+        shares.append(rule.share)
+        rejected.append(rule.is_unknown(scores).mean())
+    assert shares == sorted(shares)
+    assert rejected == sorted(rejected)
+    assert (shares[0], shares[-1]) == (0, pytest.approx(0.5, abs=0.02))
+    assert 0 < shares[2] < 0.5
+
+
+def test_share_concludes_that_all_are_unknown() -> None:
+    rule = rejection.share(outputs(two_groups(200), level=0.1, uncentred_level=0.2))
+    assert rule.is_unknown(two_groups(200)).all()
+    assert rule.share == 1
+    assert Rule.from_json(rule.to_json()) == rule
+
+
+def test_a_target_of_one_known_class_is_accepted_and_the_rule_says_so() -> None:
+    scores = two_groups(200, 0.5)
+    rule = rejection.share(outputs(scores, one_class=True, level=0.1, uncentred_level=0.6))
+    assert rule.name == "share"
+    assert rule.is_unknown(scores).mean() < 0.06
+    assert rule.fell_back.startswith("most target images are of one class: the least sure")
+    assert rule.note == rule.fell_back
+
+
+def test_a_target_of_one_class_that_looks_unknown_falls_back_to_own() -> None:
+    rule = rejection.share(outputs(two_groups(200), one_class=True, uncentred_level=0.32))
+    assert (rule.name, rule.threshold) == ("own", 0)
+    assert rule.fell_back == "most target images are of one class"
+
+
+def test_of_two_classes_one_may_be_most_images() -> None:
+    rule = rejection.share(outputs(two_groups(200), n_classes=2, one_class=True, **UNKNOWN_SIGNS))
+    assert rule.fell_back == ""
+    assert rule.share == pytest.approx(0.4, abs=0.02)
+
+
+@pytest.mark.parametrize("n", [1, 19])
+def test_share_of_few_images_falls_back_to_own(n: int) -> None:
+    rule = rejection.share(outputs(np.linspace(-1, 1, n)))
+    assert rule.fell_back == f"{n} images are too few to estimate the share of unknown ones"
+    assert (rule.name, rule.threshold) == ("own", 0)
+
+
+def test_share_without_features_or_of_equal_scores_falls_back_to_own() -> None:
+    assert rejection.share(TargetOutputs(two_groups(100))).fell_back.startswith("there are no feat")
+    assert rejection.share(outputs(np.zeros(50))).fell_back == "all target scores are equal"
+    some = dataclasses.replace(outputs(two_groups(50)), compare=lambda is_rejected: None)
+    assert rejection.share(some).fell_back.startswith("too few images have features")
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_scores_that_are_not_numbers_are_unknown(bad: float) -> None:
+    scores = np.append(two_groups(500), [bad] * 5)
+    rule = rejection.share(outputs(scores, **UNKNOWN_SIGNS))
+    assert rule.is_unknown(scores)[-5:].all()
+    assert rule.share == pytest.approx(0.4, abs=0.02)
+
+
+def test_a_threshold_lies_between_two_scores() -> None:
+    scores = two_groups(400, 0.5)
+    rule = rejection.share(outputs(scores))
+    below, above = scores[scores < rule.threshold].max(), scores[scores >= rule.threshold].min()
+    assert rule.threshold == pytest.approx((below + above) / 2)
+
+
+def test_share_is_the_same_for_scores_of_another_unit() -> None:
+    scores = two_groups(400, 0.5)
+    for signs in ({}, UNKNOWN_SIGNS):
+        plain = rejection.share(outputs(scores, **signs))
+        moved = rejection.share(outputs(100 * scores - 3, **signs))
+        assert moved.share == plain.share
+        assert moved.threshold == pytest.approx(100 * plain.threshold - 3)

@@ -38,6 +38,8 @@ SMOOTHING = 6
 """Nearest neighbours that reach and similarities are averaged over."""
 SMALL_MARGIN = 1 / 3
 """Share of the target, smallest margins first, whose reach and density are compared."""
+SUREST = 0.1
+"""Share of images, largest margins first, whose margins are compared with the source's."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,10 @@ class ShiftSigns:
         reach: of the images with small margins, relative to the mean of all.
         density: of the same, minus the mean of all, in standard deviations.
         margin: mean margin of the rejected images relative to that of the accepted ones.
-        level: mean margin of all relative to that of source images. Next to 0 where no target class
-            is known, but also where the target has one class only: it is centred at its mean.
-        uncentred_level: the same of the surer half of a target that is centred like the source.
+        level: mean margin of the surest images relative to that of the surest source images. Small
+            where no target class is known, but also where the target has one class only: it is
+            centred at its mean.
+        uncentred_level: the same of a target that is centred like the source.
     """
 
     reach: float
@@ -131,7 +134,7 @@ class SourceReference(nn.Module):
         rows = self.transform(target)
         near, margin = self._margins(rows)
         uncentred = self._margins(self.transform(target, centred=False))[1]
-        of_source = self._margins(self.images)[1].mean().clamp_min(1e-9)
+        of_source = _surest(self._margins(self.images)[1]).clamp_min(1e-9)
         density = _nearest(rows, rows, min(OF_DENSITY, n - 1), itself=True)[1].mean(1)
         small = margin.argsort(stable=True)[: round(SMALL_MARGIN * n)]
         ratio = 1.0
@@ -141,8 +144,8 @@ class SourceReference(nn.Module):
             reach=float(self._reach(rows, near)[small].mean()),
             density=float((density[small].mean() - density.mean()) / density.std().clamp_min(1e-9)),
             margin=ratio,
-            level=float(margin.mean() / of_source),
-            uncentred_level=float(uncentred.topk(n // 2).values.mean() / of_source),
+            level=float(_surest(margin) / of_source),
+            uncentred_level=float(_surest(uncentred) / of_source),
         )
 
     def _reach(self, rows: Tensor, near: Tensor) -> Tensor:
@@ -195,6 +198,10 @@ def balanced_index(labels: Tensor) -> Tensor:
         draw = subsample(len(of_class), max(most, 1), int(k), "reference")
         chosen.append(of_class[torch.from_numpy(draw)])
     return torch.cat(chosen).sort().values
+
+
+def _surest(margins: Tensor) -> Tensor:
+    return margins.topk(max(1, round(SUREST * len(margins)))).values.mean()
 
 
 def _unit(rows: Tensor, centred: bool = False) -> Tensor:

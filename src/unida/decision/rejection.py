@@ -34,7 +34,7 @@ OPEN, CLOSED = 2.05, 2.3
 """Reach minus density plus weighted margin (`ShiftSigns`): at `OPEN` and below the upper component
 is taken for unknown images, at `CLOSED` and above for known ones
 (`benchmarks/experiments/category_shift`)."""
-NOTHING_KNOWN, UNCENTRED_NOTHING_KNOWN = 0.15, 0.3
+NOTHING_KNOWN, UNCENTRED_NOTHING_KNOWN = 0.25, 0.3
 """Levels below which, both together, no target image is known."""
 UNCENTRED_KNOWN = 0.35
 """Uncentred level from which a target of one class has a known one."""
@@ -43,8 +43,10 @@ MAX_CLASS_SHARE = 0.6
 its mean is that of the class."""
 CANDIDATES = 0.3
 """Share of the target that is compared with the rest where a mixture has no crossing."""
-UNCERTAINTY = 0.1
-"""Of the evidence, and of the estimated share: half the width of its interval."""
+LESS_OPEN, MORE_OPEN = 0.35, 0.1
+"""By how much the evidence may be wrong either way, for the interval of the estimated share."""
+SLACK = 0.1
+"""By how much the share of the upper component may be wrong either way, in a large target."""
 
 
 @dataclass(frozen=True)
@@ -157,10 +159,10 @@ def share(target: TargetOutputs) -> Rule:
     upper = float(is_upper.mean())
     estimate = _weight(evidence) * upper
     rejected = max(estimate + (1 - _weight(evidence)) * in_budget, in_budget)
-    slack = UNCERTAINTY + 1 / math.sqrt(len(scores))
+    slack = SLACK + 1 / math.sqrt(len(scores))
     interval = (
-        max(0.0, _weight(evidence + UNCERTAINTY) * upper - slack),
-        min(1.0, _weight(evidence - UNCERTAINTY) * upper + slack),
+        max(0.0, _weight(evidence + LESS_OPEN) * upper - slack),
+        min(1.0, _weight(evidence - MORE_OPEN) * upper + slack),
     )
     about = f"reach {signs.reach:.2f}, density {signs.density:+.2f}, margin {signs.margin:.2f}"
     if estimate == 0:
