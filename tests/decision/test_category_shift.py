@@ -92,7 +92,8 @@ def test_signs_do_not_depend_on_the_unit_or_the_order_of_the_images() -> None:
     moved = reference(target[order]).compare(target[order], is_rejected[order])
     source = draw(KNOWN, 180, 2)
     scaled = build_reference(9 * source, torch.arange(180) % 6, 9 * target)
-    assert plain and moved
+    assert plain
+    assert moved
     assert astuple(moved) == pytest.approx(astuple(plain), rel=1e-3)
     by_unit = scaled.compare(9 * target, is_rejected)
     assert by_unit
