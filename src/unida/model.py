@@ -352,6 +352,7 @@ def load(run: str | Path, device: str = "auto") -> Model:
                 reference = SourceReference(**d["reference"])
             load_strictly(reference, of_reference, str(path), True)
         rules = {name: Rule.from_json(rule) for name, rule in d["rules"].items()}
+        known, fitted_to = tuple(d["known"]), tuple(d["target"])
     return Model(
         predictor=predictor.to(where).eval(),
         method_name=d["method"],
@@ -362,8 +363,8 @@ def load(run: str | Path, device: str = "auto") -> Model:
         reject=d["reject"],
         device=where,
         temperature=d["temperature"],
-        known=tuple(d["known"]),
-        target=tuple(d["target"]),
+        known=known,
+        target=fitted_to,
         reference=reference.to(where) if reference else None,
     )
 

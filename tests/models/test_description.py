@@ -1,8 +1,9 @@
 """A damaged or hostile description of a model is one sentence, before anything is built of it."""
 
 import json
+import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,7 @@ HOSTILE: dict[str, Edit] = {
     "a backbone that is a list": lambda d: d.update(backbone="[1]"),
     "the same class twice": lambda d: d.update(classes=["a"] * 4),
     "a rule without a threshold": lambda d: d["rules"].update(own={}),
+    "a threshold that is no number": lambda d: d["rules"]["own"].update(threshold=float("nan")),
     "no temperature": lambda d: d.update(temperature=float("nan")),
 }
 
@@ -91,6 +93,31 @@ def test_any_odd_value_opens_or_is_one_sentence(
             header = RunFolder(tmp_path)
             reasons = complaint(load, file, "cpu"), complaint(read_model_header, header)
             assert max(map(len, reasons)) < 1000, (name, value)
+
+
+def test_any_odd_value_inside_opens_or_is_one_sentence(
+    stored: tuple[dict[str, Tensor], dict[str, Any]], tmp_path: Path
+) -> None:
+    rng = random.Random(0)
+    places = list(_places(stored[1]))
+    for _ in range(300):
+        (*outer, last), value = rng.choice(places), rng.choice(ODD)
+
+        def edit(d: Any, outer: list[Any] = outer, last: Any = last, value: Any = value) -> None:
+            for key in outer:
+                d = d[key]
+            d[last] = value
+
+        assert len(complaint(load, damaged(stored, edit, tmp_path), "cpu")) < 1000
+
+
+def _places(content: Any, outer: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Keys that lead to each value of nested objects and lists."""
+    pairs = content.items() if isinstance(content, dict) else enumerate(content)
+    for key, value in pairs:
+        yield (*outer, key)
+        if isinstance(value, dict | list):
+            yield from _places(value, (*outer, key))
 
 
 def complaint(read: Callable[..., object], *args: object) -> str:

@@ -32,10 +32,9 @@ def parse_description(text: str, where: str) -> dict[str, Any]:
     with refusing_damage(where):
         d: dict[str, Any] = json.loads(text)
     require(isinstance(d, dict), f"the description of {where}", _short(d), "an object")
-    for name, (is_right, allowed) in _REQUIRED.items():
-        require(is_right(d.get(name)), f"{name} of {where}", _short(d.get(name)), allowed)
-    for name, (is_right, allowed) in _OPTIONAL.items():
-        ok = name not in d or is_right(d[name])
+    for name, (is_right, allowed) in (_REQUIRED | _OPTIONAL).items():
+        with refusing_damage(where):
+            ok = is_right(d.get(name)) or (name in _OPTIONAL and name not in d)
         require(ok, f"{name} of {where}", _short(d.get(name)), allowed)
     n_classes, found = len(d["classes"]), d["sizes"].get("n_classes")
     require(found == n_classes, f"n_classes of {where}", found, f"{n_classes}, as many as names")
@@ -102,11 +101,24 @@ def _are_sizes(value: Any) -> bool:
 
 def _are_refiners(value: Any) -> bool:
     return (
-        isinstance(value, list)
-        and 1 <= len(value) <= MAX_MEMBERS
-        and all(
-            one is None or (_are_sizes(one) and len(one.get("widths", ())) < 3) for one in value
-        )
+        isinstance(value, list) and 1 <= len(value) <= MAX_MEMBERS and all(map(_is_refiner, value))
+    )
+
+
+def _is_refiner(value: Any) -> bool:
+    if value is None:
+        return True
+    widths = value.get("widths") if _are_sizes(value) else None
+    return isinstance(widths, list) and 1 <= len(widths) <= 2
+
+
+def _are_rules(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(rule, dict)
+        and isinstance(rule.get("name"), str)
+        and isinstance(rule.get("threshold"), int | float | str)
+        and not math.isnan(float(rule["threshold"]))  # an infinite one is a text
+        for rule in value.values()
     )
 
 
@@ -121,7 +133,7 @@ _REQUIRED: dict[str, _Check] = {
     "image_size": (_is_side, f"a whole number from 8 to {MAX_SIDE}"),
     "pixel_size": (_is_side, f"a whole number from 8 to {MAX_SIDE}"),
     "reject": (lambda value: isinstance(value, str), "a text"),
-    "rules": (lambda value: isinstance(value, dict), "an object"),
+    "rules": (_are_rules, "objects with a name and a threshold"),
     "temperature": (lambda value: _is_number(value) and value > 0, "a number above 0"),
 }
 _OPTIONAL: dict[str, _Check] = {
