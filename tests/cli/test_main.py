@@ -35,3 +35,11 @@ def test_debug_is_no_option_of_a_command(capfd: pytest.CaptureFixture[str]) -> N
     assert "usage" in capfd.readouterr().out
     assert cli.main(["--debug", "methods"]) == 0
     assert "san" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["report", "discover", "review", "export", "table", "figure"])
+def test_a_name_that_is_too_long_is_one_sentence(
+    command: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([command, "x" * 300]) == 2
+    assert "xxx cannot be used: File name too long.\n" in capfd.readouterr().err

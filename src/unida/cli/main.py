@@ -94,6 +94,9 @@ def _run(args: list[str], debug: bool) -> int:
     except Exception as error:
         if debug:
             raise
+        if isinstance(error, OSError) and error.filename:  # such as a name that is too long
+            log_error(f"unida: {error.filename} cannot be used: {error.strerror}.")
+            return 2
         log_error(f"unida: {_describe(error)}")
         return 1
     return 0
