@@ -42,4 +42,4 @@ def test_a_name_that_is_too_long_is_one_sentence(
     command: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main([command, "x" * 300]) == 2
-    assert "xxx cannot be used: File name too long.\n" in capfd.readouterr().err
+    assert capfd.readouterr().err.endswith("cannot be used: File name too long.\n")
