@@ -38,7 +38,7 @@ def holder_of_a_checkpointed_run(out: Path) -> int | None:
         lock = out / "locks" / state.parent.name
         holder = lock.read_text().split()
         if holder and not (state.parent / "result.jsonl").exists():
-            return int(holder[-1])
+            return int(holder[1])
     return None
 
 

@@ -118,7 +118,7 @@ def test_the_map_is_usable_by_keyboard(page: "Page") -> None:
     before = page.evaluate("unidaReport.where(5)")
     page.keyboard.press("+")
     page.keyboard.press("ArrowRight")
-    page.wait_for_function("unidaReport.draws() > 1")
+    page.wait_for_function("() => unidaReport.draws() > 1")
     assert page.evaluate("unidaReport.where(5)") != before
     page.keyboard.press("0")
     assert page.evaluate("unidaReport.where(5)") == before
@@ -173,7 +173,9 @@ def test_nothing_moves_while_the_page_is_read(page: "Page") -> None:
     for place in page.locator("section:visible").all():
         place.scroll_into_view_if_needed()
     page.locator(".tile .thumb").last.scroll_into_view_if_needed()
-    page.wait_for_function("[...document.querySelectorAll('.thumb')].at(-1).style.backgroundImage")
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.thumb')].at(-1).style.backgroundImage"
+    )
     assert page.evaluate(tops) == before
 
 
@@ -194,7 +196,7 @@ def test_names_of_categories_survive_a_reload_and_are_exported(
 ) -> None:
     name = 'zebra, "wild" <b>'
     page.fill('.group input[data-id="1"]', name)
-    page.wait_for_function("document.getElementById('saved').textContent.includes('kept')")
+    page.wait_for_function("() => document.getElementById('saved').textContent.includes('kept')")
     page.reload()
     assert page.input_value('.group input[data-id="1"]') == name
     assert page.locator("#named").inner_text() == "1 of 4 named"
@@ -306,7 +308,7 @@ def test_many_images_are_drawn_once_a_frame(
     classes = [f"class {k}" for k in range(45)]
     run = make_run(tmp_path, per_class=40, unknown=200, classes=classes, pictures=False)
     with opened(browser, write_report(run)) as page:
-        page.wait_for_function("unidaReport.draws() > 0")
+        page.wait_for_function("() => unidaReport.draws() > 0")
         shown = page.evaluate(
             """async () => {
                 const canvas = document.getElementById("canvas"), counts = [];

@@ -28,8 +28,7 @@ N = TypeVar("N", int, float)
 class Bench(Command):
     """Run methods × tasks × seeds of a benchmark.
 
-    Finished runs are not repeated. Runs under way end with the command, whatever ends it, and
-    continue when it is given again.
+    Finished runs are not repeated. Runs under way end with the command.
 
     Example: unida bench office-home --data data/office-home --out results --methods san,ovanet
     """
