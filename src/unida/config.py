@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 
 from unida.errors import require, require_known
 from unida.utils.logs import logger
-from unida.utils.schedule import SCHEDULES
+from unida.utils.schedule import SCHEDULES, is_schedule
 
 C = TypeVar("C")
 
@@ -130,7 +130,8 @@ class OptimConfig(_Checked):
     lr: float = 0.01
     """Learning rate of the heads at the first step."""
     schedule: str = "inverse_decay"
-    """Decay of the learning rate over the run; see `unida.utils.schedule`."""
+    """Decay of the learning rate over the run: inverse_decay, cosine or constant. NAME:T decays
+    over T steps whatever the length of the run."""
     backbone_lr: float | None = None
     """Learning rate of the backbone as a factor of lr; by default 0.03 with weights, 1 without."""
     momentum: float = 0.9
@@ -145,7 +146,8 @@ class OptimConfig(_Checked):
         self._at_least(1, "steps")
         self._at_least(2, "batch")
         self._finite("lr", positive=True)
-        require(self.schedule in SCHEDULES, "schedule", self.schedule, ", ".join(SCHEDULES))
+        names = f"{', '.join(SCHEDULES)}, or with its steps, as in inverse_decay:10000"
+        require(is_schedule(self.schedule), "schedule", self.schedule, names)
         self._finite("weight_decay", "backbone_lr")
         require(0 <= self.momentum < 1, "momentum", self.momentum, "from 0 up to, not including, 1")
 

@@ -218,7 +218,6 @@ def test_an_unknown_option_is_an_error_that_lists_the_options(method: str) -> No
         ("san", "top_n", 4, "classes"),
         ("tnt", "k", 24, "images of the smaller domain"),
         ("uniot", "K", 24, "target images"),
-        ("uniot", "queue", 24, "target images"),
     ],
 )
 def test_no_setting_exceeds_what_the_data_have(

@@ -216,7 +216,7 @@ def test_the_queue_is_filled_once() -> None:
 
 
 def test_the_queue_holds_whole_batches() -> None:
-    for queue, rows in [(None, 24), (23, 18), (12, 12), (1, 6)]:
+    for queue, rows in [(None, 24), (4000, 24), (23, 18), (12, 12), (1, 6)]:
         assert build("uniot", queue=queue).queue.shape == (rows, 256)
 
 

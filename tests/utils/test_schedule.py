@@ -2,7 +2,13 @@
 
 import pytest
 
-from unida.utils.schedule import SCHEDULES, exponential_rampup, inverse_decay
+from unida.utils.schedule import (
+    SCHEDULES,
+    exponential_rampup,
+    inverse_decay,
+    is_schedule,
+    lr_factor,
+)
 
 
 def test_inverse_decay_of_methods() -> None:
@@ -17,6 +23,18 @@ def test_every_schedule_starts_at_one_and_never_rises() -> None:
         assert factors[0] == 1, name
         assert factors == sorted(factors, reverse=True), name
         assert factors[-1] == factors[20] >= 0, name
+
+
+def test_a_schedule_may_have_a_horizon_of_its_own() -> None:
+    for step in (0, 1000, 5000, 20000):
+        expected = inverse_decay(step / 10000)
+        for steps in (3000, 40000):
+            assert lr_factor("inverse_decay:10000", step, steps) == expected
+    assert lr_factor("inverse_decay", 1500, 3000) == inverse_decay(0.5)
+    assert all(map(is_schedule, SCHEDULES))
+    assert is_schedule("cosine:5")
+    for bad in ("", "linear", "cosine:", "cosine:0", "cosine:-5", "cosine:x", "cosine:5:5", ":5"):
+        assert not is_schedule(bad), bad
 
 
 def test_the_weight_of_dcc_s_memory_loss() -> None:

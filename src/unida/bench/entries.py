@@ -5,7 +5,8 @@ from typing import Any
 
 from unida.config import RunConfig, split_pairs
 from unida.methods import METHODS
-from unida.methods.presets import configure, find_preset
+from unida.methods.presets import configure, find_preset, preset_on
+from unida.protocols.schema import Protocol
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,18 @@ class BenchEntry:
     def is_reconstruction(self) -> bool:
         return METHODS[self.method].about.spec == "reconstruction"
 
-    def config(self, usual: dict[str, Any], **options: Any) -> RunConfig:
+    def config(
+        self, usual: dict[str, Any], protocol: Protocol | None = None, **options: Any
+    ) -> RunConfig:
         """Make the configuration of a run.
 
         Args:
             usual: options that the preset's come before.
+            protocol: of the data set, with what the method's authors ran on it.
             **options: options that come before the preset's.
         """
-        options = dict(usual) | dict(find_preset(self.preset).options) | options
-        return configure(self.preset, self.settings, **options)
+        preset = preset_on(self.preset, protocol) if protocol else find_preset(self.preset)
+        return configure(preset, self.settings, **(usual | dict(preset.options) | options))
 
 
 def parse_entry(text: str) -> BenchEntry:

@@ -56,11 +56,12 @@ class Job:
 
     def config(self, source: Path, target: Path, out: Path) -> RunConfig:
         """Return the config of the run, with the files of its task."""
-        entry = parse_entry(self.entry)
+        entry, protocol = parse_entry(self.entry), load_protocol(self.data)
         # The papers train on all source images.
-        usual = {"holdout": 0.0} | load_protocol(self.data).run
+        usual = {"holdout": 0.0} | protocol.run
         places = {"source": str(source), "target": str(target), "out": str(out)}
-        return entry.config(usual, **current_options(self.options), **places, seed=self.seed)
+        options = current_options(self.options) | places
+        return entry.config(usual, protocol, **options, seed=self.seed)
 
     @functools.cached_property
     def name(self) -> str:

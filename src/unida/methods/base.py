@@ -37,11 +37,16 @@ class About:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters that share a learning rate, a factor of the run's."""
+    """Parameters that share a learning rate, a factor of the run's.
+
+    Without `momentum` they have none; a `weight_decay` of None is the run's.
+    """
 
     name: str
     parameters: list[nn.Parameter]
     lr: float = 1.0
+    momentum: bool = True
+    weight_decay: float | None = None
 
 
 class FeatureExtractor(Protocol):

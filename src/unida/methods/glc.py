@@ -45,7 +45,7 @@ from unida.ops.knn import knn_probs
 from unida.ops.pseudo_labels import estimate_class_ratio, one_vs_all_labels, soft_targets
 from unida.ops.uncertainty import normalised_entropy
 from unida.types import Batch, Outputs, Sizes
-from unida.utils.schedule import SCHEDULES
+from unida.utils.schedule import lr_factor
 
 
 @dataclass(frozen=True)
@@ -163,10 +163,9 @@ class GLC(Method):
 
     def _lr_factor(self, step: int) -> float:
         """The paper's learning rate over the loop's: the same decay, started anew."""
-        in_run = step / self.sizes.steps
-        in_stage = (step - self.begin) / (self.sizes.steps - self.begin)
-        schedule = SCHEDULES[self.sizes.schedule]
-        return self.config.target_lr * schedule(in_stage) / schedule(in_run)
+        steps, schedule = self.sizes.steps, self.sizes.schedule
+        in_stage = lr_factor(schedule, step - self.begin, steps - self.begin)
+        return self.config.target_lr * in_stage / lr_factor(schedule, step, steps)
 
     def after_step(self, batch: Batch) -> None:
         """Update the banks with the step's features, after the neighbours were found."""

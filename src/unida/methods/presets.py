@@ -1,5 +1,8 @@
 """Names for method settings and run options, the same in `adapt`, `bench` and Python.
 
+What the authors of a method ran on a data set is in its protocol, under [methods.NAME]. A bench of
+that protocol uses it; elsewhere `NAME@SET` does, as in `--method san-released@office-home`.
+
 `configure` makes a run's configuration from flat options; `load_config` reads a stored one.
 """
 
@@ -21,6 +24,8 @@ from unida.config import (
 )
 from unida.errors import UserError, require, require_known
 from unida.methods import METHODS
+from unida.protocols.schema import Protocol, Recipe
+from unida.protocols.tasks import load_protocol
 from unida.utils.logs import logger
 
 
@@ -41,30 +46,70 @@ class Preset:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-_SAN_AS_PUBLISHED = {"lam": 1.0, "width": 0, "hidden": 2.0, "projection_lr": 0.01}
-"""Undoes our own defaults of SAN that its authors do not have."""
+AS_PUBLISHED = {
+    "batch_norm": "batch",
+    "backbone_lr": 0.1,
+    "holdout": 0.0,
+    "refine": "none",
+    "reject": "own",
+}
+"""Options of a run in which papers and released code agree, and our defaults differ."""
 
 PRESETS: dict[str, Preset] = {
     "san-paper": Preset(
         "san",
-        "SAN as printed, without our defaults and refinement",
-        {"contrast": "paper", "third": "log", "head": "linear", "entropy": 0.0} | _SAN_AS_PUBLISHED,
-        {"refine": "none"},
+        "SAN as printed; no weights are, so λ and β are 1, α is ½",
+        {
+            **{"lam": 1.0, "beta": 1.0, "alpha": 0.5},
+            **{"contrast": "paper", "third": "log", "third_weight": 1.0, "entropy": 0.0},
+            **{"head": "linear", "width": 0, "hidden": 1.0, "projection_lr": 1.0},
+        },
+        AS_PUBLISHED,
     ),
     "san-released": Preset(
         "san",
-        "SAN as its released code, without our defaults and refinement",
-        {"contrast": "released"} | _SAN_AS_PUBLISHED,
-        {"refine": "none"},
+        "SAN as its released script, here with that script's defaults",
+        {
+            **{"lam": 0.1, "beta": 1.0, "contrast": "released", "sigma_y": 10.0, "near_rate": 1e4},
+            **{"third": "sigmoid", "third_weight": 1.5, "entropy": 0.1, "crop": 0.8},
+            **{"head": "hashed", "width": 0, "hidden": 2.0, "projection_lr": 0.01},
+            **{"projection_momentum": False, "projection_decay": 2e-4},
+        },
+        AS_PUBLISHED,
     ),
     "san-no-aio": Preset("san", "ablation: OVANet's heads", {"classifier": "closed_and_open"}),
     "san-no-scl": Preset("san", "ablation: no contrastive loss", {"contrast": "none"}),
     "san-info-nce": Preset("san", "ablation: InfoNCE for SCL", {"contrast": "info_nce"}),
     "spa-ovanet": Preset("spa", "SPA on OVANet", {"base": "ovanet"}),
-    "ovanet-released": Preset(
-        "ovanet",
-        "OVANet as its released code: batch statistics, backbone 10 times slower",
-        options={"batch_norm": "batch", "backbone_lr": 0.1, "refine": "none"},
+    "cmu-released": Preset(
+        "cmu",
+        "CMU as its released folder `new`",
+        {"released_pretraining": True},
+        AS_PUBLISHED | {"batch": 32, "lr": 0.01, "weight_decay": 1e-3},
+    ),
+    "dance-released": Preset(
+        "dance", "DANCE as its released code", {"target_view": "centre"}, AS_PUBLISHED
+    ),
+    "dcc-released": Preset(
+        "dcc",
+        "DCC as its released code",
+        {"blocks": "cycled"},
+        AS_PUBLISHED | {"schedule": "inverse_decay:10000"},
+    ),
+    "glc-released": Preset(
+        "glc",
+        "GLC as its released code",
+        options=AS_PUBLISHED | {"batch": 64, "weight_decay": 1e-3},
+    ),
+    "ovanet-released": Preset("ovanet", "OVANet as its released code", options=AS_PUBLISHED),
+    "uan-released": Preset(
+        "uan",
+        "UAN as its released code",
+        {"double_softmax": True},
+        AS_PUBLISHED | {"schedule": "inverse_decay:10000"},
+    ),
+    "uniot-released": Preset(
+        "uniot", "UniOT as its released code", {"normalise_twice": True}, AS_PUBLISHED
     ),
 }
 
@@ -73,24 +118,48 @@ _REFINEMENT = ("neighbours", "anchors", "nearest_by")
 
 
 def find_preset(name: str) -> Preset:
-    """Return a preset; the name of a method is one without settings or options."""
+    """Return a preset; the name of a method is one without settings or options.
+
+    `NAME@SET` is the preset on a data set: `preset_on` with the protocol SET.
+    """
+    name, _, data = name.partition("@")
     require_known(name, [*METHODS, *PRESETS], "method")
-    return PRESETS.get(name) or Preset(name)
+    if not data:
+        return PRESETS.get(name) or Preset(name)
+    protocol = load_protocol(data)
+    require(name in protocol.methods, f"a method of {data}", name, ", ".join(protocol.methods))
+    return preset_on(name, protocol)
+
+
+def preset_on(name: str, protocol: Protocol) -> Preset:
+    """Return a preset with what its authors ran on a data set, where the protocol has it.
+
+    The settings that the protocol has for the method come first, then the preset's own.
+    """
+    for one in protocol.methods:
+        require_known(one, [*METHODS, *PRESETS], f"[methods] of {protocol.name}:")
+    preset, none = find_preset(name), Recipe({}, {})
+    of_method, own = (protocol.methods.get(key, none) for key in (preset.method, name))
+    return dataclasses.replace(
+        preset,
+        settings={**of_method.settings, **preset.settings, **own.settings},
+        options={**preset.options, **own.options},
+    )
 
 
 def configure(
-    method: str = "san",
+    method: str | Preset = "san",
     settings: Mapping[str, Any] | Iterable[str] | None = None,
     **options: Any,
 ) -> RunConfig:
     """Make the configuration of a run.
 
     Args:
-        method: a method or a preset; what is given beside it wins over the preset.
+        method: a method or a preset, mostly by name; what is given beside it wins.
         settings: of the method, by name or as `key=value` texts.
         **options: of the run, by flat name, as in `steps=100`.
     """
-    preset = find_preset(method)
+    preset = find_preset(method) if isinstance(method, str) else method
     given = settings if isinstance(settings, Mapping) else split_pairs(settings or (), "setting")
     given, refine = _without_refinement(preset.method, given)
     if refine:

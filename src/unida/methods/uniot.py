@@ -10,8 +10,8 @@ Where paper and released code differ, or the code depends on versions, and what 
   see `normalise_twice` (which the first fill of the queue does not follow).
 * Common class detection: released, after 100 of 10,000 steps; default, after `warm_up` steps, or a
   fifth of a shorter run.
-* Queue: no longer than the target; `K`, `mu` and `queue` are the code's for Office (OfficeHome
-  150/1/4000, VisDA 500/0.7/5000, DomainNet 1000/1/5000). μ = 1 never changes β.
+* Queue: no longer than the target. The defaults of `K`, `mu` and `queue` are the code's for Office;
+  the protocols have those of other sets. μ = 1 never changes β.
 * Filling: rows are drawn at random, at test from a fixed seed, so that predictions repeat.
 * Predictions have no filter against source-private classes; training has one, as released.
 """
@@ -40,7 +40,7 @@ class UniOTConfig:
         mu: μ, momentum of the class masses β.
         tau: τ, temperature of both prototype classifiers.
         K: target prototypes; by default 50, at most one per target image.
-        queue: target features in the queue, in whole batches; by default all, at most 2000.
+        queue: most target features in the queue, which has whole batches; by default 2000.
         width: dimensions of the features v.
         warm_up: steps before common class detection.
         normalise_twice: apply the image statistics twice, as the released code does.
@@ -95,8 +95,7 @@ class UniOT(Method):
         self.source_prototypes.scale_rows()
         self.target_prototypes.scale_rows()
         # A ring of whole batches: step t overwrites the oldest slot.
-        queue = resolve_bounded("queue", config.queue, 2000, n_target, "target images")
-        self.slots = max(1, queue // sizes.batch)
+        self.slots = max(1, min(config.queue or 2000, n_target) // sizes.batch)
         rows = self.slots * sizes.batch
         self.register_buffer("queue", torch.zeros(rows, width))
         self.register_buffer("queue_index", torch.full((rows,), -1))

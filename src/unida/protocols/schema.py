@@ -15,6 +15,9 @@ domains; [folders], other names of a domain's folder; [files], a list file for a
 its folder; and what `unida data check` expects: [counts], images of a class in each domain,
 [totals], images of a domain, [versions.NAME], totals of another release, and
 [settings.NAME.images], images of a domain as source, as target and unknown.
+
+[methods.NAME] has what the authors of a method ran on the data set, for a method or a preset:
+`settings` of the method and `options` of the run. A bench uses them unless told otherwise.
 """
 
 import itertools
@@ -34,7 +37,7 @@ from unida.utils.lookalikes import look_of
 PARTS = ("shared", "source_private", "target_private")
 KEYS = (
     "name", "title", "domains", "tasks", "classes", *PARTS, "settings", "run",
-    "folders", "files", "counts", "totals", "versions",
+    "folders", "files", "counts", "totals", "versions", "methods",
 )  # fmt: skip
 GIVEN_BY_THE_TASK = ("source", "target", "out")
 
@@ -74,6 +77,19 @@ class Images:
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What the authors of a method ran on a data set.
+
+    Attributes:
+        settings: of the method, where they are not its defaults or the same everywhere.
+        options: of `RunConfig`.
+    """
+
+    settings: dict[str, Any]
+    options: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Protocol:
     """A benchmark: domains, classes, and which of them source and target have.
 
@@ -91,6 +107,7 @@ class Protocol:
         totals: by domain, how many images there are, where it is known.
         images: by setting and domain, where class counts are not known.
         versions: by name of another release, its totals.
+        methods: by method or preset, what its authors ran on this data set.
     """
 
     name: str
@@ -106,6 +123,7 @@ class Protocol:
     totals: dict[str, int] = field(default_factory=dict)
     images: dict[str, dict[str, Images]] = field(default_factory=dict)
     versions: dict[str, dict[str, int]] = field(default_factory=dict)
+    methods: dict[str, Recipe] = field(default_factory=dict)
 
     @property
     def domain_names(self) -> Spellings:
@@ -154,7 +172,7 @@ def parse_protocol(content: Mapping[str, Any], where: str, folder: Path) -> Prot
         tasks=_tasks(content, domains, where),
         classes=classes,
         splits=dict(_named_split(key, part, classes, where) for key, part in settings.items()),
-        run=_run(_table(content, "run", where), where),
+        run=_run(_table(content, "run", where), f"[run] of {where}"),
         folders={
             d: _names(v, f"folders.{d} of {where}")
             for d, v in _by_domain(content, "folders", domains, where).items()
@@ -167,6 +185,10 @@ def parse_protocol(content: Mapping[str, Any], where: str, folder: Path) -> Prot
         versions={
             key: _totals(_table(content, "versions", where), key, domains, where)
             for key in _table(content, "versions", where)
+        },
+        methods={
+            key: _recipe(_table(_table(content, "methods", where), key, where), key, where)
+            for key in _table(content, "methods", where)
         },
     )
 
@@ -265,12 +287,22 @@ def _tasks(
 def _run(given: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the options as `RunConfig` types them, so that a bad one is found here."""
     for name in GIVEN_BY_THE_TASK:
-        require(name not in given, f"an option in [run] of {where}", name, "what no task gives")
+        require(name not in given, f"an option in {where}", name, "what no task gives")
     try:
         options = RunConfig.from_flat(**given).flat()
     except UserError as error:
-        raise UserError(f"[run] of {where}: {error}") from None
+        raise UserError(f"{where}: {error}") from None
     return {name: options[name] for name in given}
+
+
+def _recipe(given: dict[str, Any], name: str, where: str) -> Recipe:
+    where = f"[methods.{name}] of {where}"
+    _check_keys(given, ("settings", "options"), where)
+    settings, options = (_table(given, key, where) for key in ("settings", "options"))
+    for key, value in settings.items():
+        plain = isinstance(value, str | int | float)
+        require(plain, f"{key} in {where}", value, "a text, a number, true or false")
+    return Recipe(settings, _run(options, f"the options in {where}"))
 
 
 def _class_counts(

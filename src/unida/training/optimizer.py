@@ -7,7 +7,8 @@ from torch import Tensor
 
 from unida.config import OptimConfig, RunConfig
 from unida.methods import Method
-from unida.utils.schedule import SCHEDULES
+from unida.methods.base import ParameterGroup
+from unida.utils.schedule import lr_factor
 
 
 def build_optimizer(method: Method, config: RunConfig) -> torch.optim.SGD:
@@ -23,7 +24,7 @@ def build_optimizer(method: Method, config: RunConfig) -> torch.optim.SGD:
     if optim.momentum:
         # The fused kernel requires all or none, and some methods leave parameters without gradient.
         for group in optimizer.param_groups:
-            for p in group["params"]:
+            for p in group["params"] if group["momentum"] else ():
                 optimizer.state[p]["momentum_buffer"] = torch.zeros_like(p)
     return optimizer
 
@@ -32,12 +33,19 @@ def _groups(method: Method, config: RunConfig) -> list[dict[str, Any]]:
     if config.model.frozen:
         method.backbone.requires_grad_(False)
     assert config.optim.backbone_lr is not None, "resolve_auto"
-    backbone = ("backbone", list(method.backbone.parameters()), config.optim.backbone_lr)
-    parts = [] if config.model.frozen else [backbone]
-    parts += [(group.name, group.parameters, group.lr) for group in method.head_groups()]
+    network = list(method.backbone.parameters())
+    backbone = ParameterGroup("backbone", network, config.optim.backbone_lr)
+    parts = [*([] if config.model.frozen else [backbone]), *method.head_groups()]
     return [
-        {"name": name, "params": params, "factor": factor, "lr": factor * config.optim.lr}
-        for name, params, factor in parts
+        {
+            "name": part.name,
+            "params": part.parameters,
+            "factor": part.lr,
+            "lr": part.lr * config.optim.lr,
+            **({} if part.momentum else {"momentum": 0.0, "nesterov": False}),
+            **({} if part.weight_decay is None else {"weight_decay": part.weight_decay}),
+        }
+        for part in parts
     ]
 
 
@@ -49,7 +57,7 @@ def place_lr(optimizer: torch.optim.Optimizer, device: torch.device | None) -> N
 
 def learning_rate(config: OptimConfig, step: int) -> float:
     """Return the learning rate of the heads at a step."""
-    return config.lr * SCHEDULES[config.schedule](step / config.steps)
+    return config.lr * lr_factor(config.schedule, step, config.steps)
 
 
 def set_lr(optimizer: torch.optim.Optimizer, config: RunConfig, step: int) -> None:

@@ -51,6 +51,30 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
 """Learning-rate schedules by name: progress → factor of the initial learning rate."""
 
 
+def is_schedule(text: str) -> bool:
+    """Return whether `lr_factor` understands a schedule."""
+    name, colon, horizon = text.partition(":")
+    whole = horizon.isascii() and horizon.isdigit() and len(horizon) < 10 and int(horizon) > 0
+    return name in SCHEDULES and (whole or not colon)
+
+
+def lr_factor(schedule: str, step: int, steps: int) -> float:
+    """Compute the factor of the initial learning rate at a step.
+
+    Args:
+        schedule: a name of `SCHEDULES`, which decays over the run, or `NAME:T`, which decays over
+            T steps whatever the length of the run, as the released UAN and DCC do.
+        step: from 0.
+        steps: of the run.
+
+    Example:
+        >>> lr_factor("inverse_decay", 100, 200) == lr_factor("inverse_decay:200", 100, 1000)
+        True
+    """
+    name, _, horizon = schedule.partition(":")
+    return SCHEDULES[name](step / (int(horizon) if horizon else steps))
+
+
 def exponential_rampup(step: int, horizon: float, gamma: float = 3.0) -> float:
     """Compute w(t) = exp(−γ (T − t) / T), which rises from e^−γ to 1 at the horizon T.
 

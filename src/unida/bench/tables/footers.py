@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from unida.bench.results import ALONE, Result
 from unida.bench.tables.groups import DataGroup, Line, ResultGroup, traits, usual_options
 from unida.bench.tables.published import paper
+from unida.bench.tables.recipes import published_settings
 
 SHOWN_OPTIONS = ("steps", "batch", "image_size", "lr", "backbone", "weights", "precision")
 SHOWN_IF_SET = ("frozen", "backbone_lr", "batch_norm")
@@ -29,6 +30,7 @@ def footer(group: ResultGroup, lines: list[Line]) -> list[str]:
         *_runs(group.results, lines),
         *_unlike_the_paper(group),
         *_refined(lines),
+        *published_settings(lines),
         *_reconstructions(lines),
     ]
 
@@ -46,6 +48,7 @@ def shifts_footer(group: DataGroup, lines: list[Line]) -> list[str]:
         f"Tasks: {'; '.join(tasks) if len(tasks) > 1 else _list(next(iter(by_tasks)))}.",
         *_runs(group.results, lines),
         *_refined(lines),
+        *published_settings(lines),
         *_reconstructions(lines),
     ]
 

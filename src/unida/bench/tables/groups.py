@@ -46,6 +46,16 @@ ORDER = (
 )
 """The paper's order of methods, with others inserted by year; the rest follows."""
 
+LATER: dict[str, dict[str, object]] = {
+    "san": {
+        "sigma_y": 10.0,
+        "near_rate": 1e4,
+        "projection_momentum": True,
+        "projection_decay": None,
+    }
+}
+"""Settings that results from before their introduction lack, and what was in force then."""
+
 FEW = tuple(shift_name("oda", number) for number in FEW_UNKNOWN)
 """Names of the category shifts with few unknown classes."""
 
@@ -348,7 +358,7 @@ def _keyed_traits(result: Result) -> Iterable[tuple[tuple[object, ...], str, str
     """Yield every trait: key of the runs it is compared with, name and value."""
     for name, value in traits(result).items():
         yield (None, name), name, value
-    for name, setting in result.settings.items():
+    for name, setting in (LATER.get(result.method, {}) | result.settings).items():
         yield (result.row, name), name, str(setting)
     for name, value in _of_task(result).items():
         task = (result.setting, result.source, result.target, result.unknown_classes)
