@@ -84,7 +84,11 @@ BAD: list[tuple[str, Any, str]] = [
     ("batch_norm", "group", "auto, batch, stored"),
     ("cache", "ram", "auto, memory, disk, stream"),
     ("cuda_graphs", "true", "auto, on, off"),
-    ("schedule", "linear", "inverse_decay, cosine, constant, or with its steps, as in inverse_decay:10000"),
+    (
+        "schedule",
+        "linear",
+        "inverse_decay, cosine, constant, or with its steps, as in inverse_decay:10000",
+    ),
     ("refine", "some", "none, knn"),
     ("refine", ["knn"], "none, knn"),
 ]

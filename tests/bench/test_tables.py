@@ -563,3 +563,17 @@ def test_where_settings_were_chosen_on_every_task_nothing_is_held_out(
 def test_all_formats_need_a_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="with --out FOLDER"):
         TableCommand(write(tmp_path, office()), format="all").execute()
+
+
+def test_balance_h_by_image_is_derived_where_results_lack_it() -> None:
+    """The check case: A_c .666667, A_u .6, θ 5/6."""
+    scores = {"h": 0.6, "known_instance": 2 / 3, "unknown": 0.6}
+    images = {"source": 9, "target": 11, "unknown": 5}
+    run = digits(images=images, rules={"own": RuleResult("own", 0.0, "", scores, [])})
+    table = paper_table([run], PaperStyle(metric="balanced_h_instance"))
+    assert row(table, "san")["mnist → uci"] == "63.5"
+
+
+def test_a_metric_may_go_by_another_name() -> None:
+    table = paper_table([digits()], PaperStyle(metric="ucr"))
+    assert table == paper_table([digits()], PaperStyle(metric="oscr"))

@@ -36,6 +36,7 @@ EXPECTED = {
     "h": 0.612244898,
     "h_instance": 0.631578947,
     "balanced_h": 0.613382900,
+    "balanced_h_instance": 0.634615385,
     "os": 0.616666667,
     "os_star": 0.625,
 }

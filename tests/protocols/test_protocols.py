@@ -38,7 +38,7 @@ SIZES = {
         "unda": (6, 3, 3), "oda": (6, 0, 6), "oda-glc": (6, 0, 6),
         "pda": (6, 6, 0), "closed": (12, 0, 0),
     },
-    "domainnet": {"unda": (150, 50, 145), "closed": (345, 0, 0)},
+    "domainnet": {"unda": (150, 50, 145), "unda-uniot": (150, 50, 145), "closed": (345, 0, 0)},
     "digits": {"unda": (6, 2, 2), "oda": (6, 0, 2), "pda": (6, 4, 0), "closed": (10, 0, 0)},
 }  # fmt: skip
 
@@ -180,7 +180,19 @@ class TestBuiltIn:
         assert splits["oda-glc"].shared == unda.shared == splits["pda"].shared
 
     def test_domainnet_classes_are_345_in_ascii_order(self) -> None:
-        classes = load_protocol("domainnet").classes
+        protocol = load_protocol("domainnet")
+        classes, ours, others = (
+            protocol.classes,
+            protocol.splits["unda"],
+            protocol.splits["unda-uniot"],
+        )
+        order = sorted(classes, key=str.lower)
+        parts = (others.shared, others.source_private, others.target_private)
+        counted = (order[:150], order[150:200], order[200:])
+        assert [sorted(part) for part in parts] == [sorted(part) for part in counted]
+        elsewhere = set(ours.shared) ^ set(others.shared)
+        elsewhere |= set(ours.target_private) ^ set(others.target_private)
+        assert len(elsewhere) == 9
         assert len(set(classes)) == 345
         assert list(classes) == sorted(classes)
         # Numbers of classes in the lists of SAN and GLC.

@@ -40,6 +40,8 @@ class Score:
         h_instance: the same of `known_instance` and `unknown`.
         balanced_h: the paper's Balance-H of `known` and `unknown`,
             (1 + θ) a_k a_u / (θ a_k + a_u) with θ = unknown samples / known samples.
+        balanced_h_instance: the same of `known_instance` and `unknown`: the appendix derives the
+            metric for accuracies over samples.
         os: mean recall over the shared classes and unknown as one more class.
         os_star: mean recall over the shared classes; equals `known`.
     """
@@ -50,6 +52,7 @@ class Score:
     h: float
     h_instance: float
     balanced_h: float
+    balanced_h_instance: float
     os: float
     os_star: float
 
@@ -86,12 +89,22 @@ def score(
         known=known,
         known_instance=known_instance,
         unknown=rejected,
-        h=_harmonic(known, rejected, 1.0),
-        h_instance=_harmonic(known_instance, rejected, 1.0),
-        balanced_h=_harmonic(known, rejected, theta),
+        h=balance(known, rejected, 1.0),
+        h_instance=balance(known_instance, rejected, 1.0),
+        balanced_h=balance(known, rejected, theta),
+        balanced_h_instance=balance(known_instance, rejected, theta),
         os=_mean(np.array(all_recalls)),
         os_star=known,
     )
+
+
+def balance(known: float, unknown: float, theta: float) -> float:
+    """Compute Balance-H, (1 + θ) a_k a_u / (θ a_k + a_u); 0 where both are 0, H at θ = 1."""
+    if known == 0 and unknown == 0:
+        return 0.0
+    if math.isnan(known) or math.isnan(unknown):
+        return NAN
+    return float((1 + theta) * known * unknown / (theta * known + unknown))
 
 
 def universal_value(h: float, known_instance: float, unknown: float) -> float:
@@ -166,9 +179,10 @@ def oscr(
 ) -> float:
     """Compute the area under the open-set classification rate curve (Dhamija et al., NeurIPS 2018).
 
-    The curve is the share of known images that are accepted and right over the share of unknown
-    images that are accepted. The area is the AUROC in which a misclassified known image is below
-    every unknown one, so it is at most the accuracy without rejection.
+    Work on universal domain adaptation calls it UCR, universal classification rate. The curve is
+    the share of known images that are accepted and right over the share of unknown images that are
+    accepted. The area is the AUROC in which a misclassified known image is below every unknown one,
+    so it is at most the accuracy without rejection.
 
     Args:
         labels: true classes; `unknown` for every class the source does not have.
@@ -342,12 +356,3 @@ def _paired(
 
 def _mean(values: npt.NDArray[np.generic]) -> float:
     return float(values.astype(float).mean()) if values.size else NAN
-
-
-def _harmonic(known: float, unknown: float, theta: float) -> float:
-    """Compute (1 + θ)·k·u / (θ·k + u); 0 where both are 0."""
-    if known == 0 and unknown == 0:
-        return 0.0
-    if math.isnan(known) or math.isnan(unknown):
-        return NAN
-    return float((1 + theta) * known * unknown / (theta * known + unknown))

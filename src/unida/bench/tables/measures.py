@@ -10,7 +10,7 @@ from unida.bench.tables.groups import Line, ResultGroup, Stat, stat, traits
 from unida.bench.tables.published import paper
 from unida.bench.tables.render import Record
 from unida.errors import require
-from unida.evaluation.metrics import universal_value
+from unida.evaluation.metrics import balance, universal_value
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ METRICS = {
     "unknown": Metric("unknown", in_full=True),
     "h": Metric("H", in_full=True),
     "balanced_h": Metric("balanced H", in_full=True),
+    "balanced_h_instance": Metric("balanced H (by image)"),
     "known_instance": Metric("known (by image)", needs_unknown=False),
     "h_instance": Metric("H (by image)"),
     "os": Metric("OS", needs_unknown=False),
@@ -47,6 +48,9 @@ METRICS = {
     "best_threshold": Metric("best threshold (oracle)", is_ranking=True, needs_unknown=False),
 }
 """Every score that `unida.evaluation.metrics` computes, in the order of the long form's columns."""
+
+ALIASES = {"ucr": "oscr"}
+"""Other names of metrics, as they are asked for."""
 
 NOTHING = "none"
 """The rule that rejects nothing: a reference, shown only where it is asked for by name."""
@@ -64,7 +68,11 @@ def metric_of(metric: str, rule: str) -> Measure:
         if rule not in run.rules:
             return None
         scores = run.rules[rule].scores
-        return _percent(_value(scores) if metric == "value" else scores.get(metric))
+        if metric == "value":
+            return _percent(_value(scores))
+        if metric == "balanced_h_instance":
+            return _percent(_balanced_h_instance(run, scores))
+        return _percent(scores.get(metric))
 
     return measure
 
@@ -74,6 +82,15 @@ def _value(scores: Mapping[str, float | None]) -> float | None:
     found = (scores.get(name) for name in ("h", "known_instance", "unknown"))
     value = universal_value(*(math.nan if score is None else score for score in found))
     return None if math.isnan(value) else value
+
+
+def _balanced_h_instance(run: Result, scores: Mapping[str, float | None]) -> float | None:
+    """Derive the score by images, which earlier results do not hold."""
+    known, unknown = scores.get("known_instance"), scores.get("unknown")
+    images = run.images["target"] - run.images["unknown"]
+    if known is None or unknown is None or not images:
+        return None
+    return balance(known, unknown, run.images["unknown"] / images)
 
 
 def oracle_of(rule: str) -> Measure:

@@ -11,6 +11,7 @@ from unida.bench.results import Result
 from unida.bench.tables import footers
 from unida.bench.tables.groups import Line, ResultGroup, one_group
 from unida.bench.tables.measures import (
+    ALIASES,
     METRICS,
     average,
     in_percent,
@@ -49,7 +50,8 @@ class PaperStyle:
     searched: frozenset[tuple[str, str]] = frozenset()
 
     def __post_init__(self) -> None:
-        require(self.metric in METRICS, "metric", self.metric, ", ".join(METRICS))
+        object.__setattr__(self, "metric", ALIASES.get(self.metric, self.metric))
+        require(self.metric in METRICS, "metric", self.metric, ", ".join([*METRICS, *ALIASES]))
 
 
 def paper_table(results: list[Result], style: PaperStyle | None = None) -> Table:
