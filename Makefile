@@ -10,8 +10,8 @@ demo: .venv/demo.stamp
 # Every method on the demo's digits, both ways, three seeds: about an hour on two cores.
 methods-demo: .venv/demo.stamp
 	$(BIN)/unida bench digits --methods all,ablation,spa-ovanet --seeds 3 --workers 2 --out runs/methods-demo
-	cp runs/methods-demo/results.jsonl benchmarks/digits/
-	$(BIN)/unida table benchmarks/digits --full --format all --out benchmarks/digits
+	cp runs/methods-demo/results.jsonl.gz benchmarks/results/digits/scratch/methods/
+	$(BIN)/python benchmarks/scripts/tables.py
 
 test: .venv/dev.stamp
 	$(BIN)/ruff check src tests benchmarks examples

@@ -1,43 +1,65 @@
-"""The README is consistent with the results and the source tree."""
+"""The README and the committed tables are consistent with the results and the source tree."""
 
 import importlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
+RESULTS = ROOT / "benchmarks" / "results"
 README = (ROOT / "README.md").read_text()
 
 
-def test_tables_match_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def tables(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks" / "scripts"))
-    tables = importlib.import_module("tables")
-    for place in ("digits", "office_home/frozen_peers", "office_home/unda_stored"):
-        for file, text in tables.tables(ROOT / "benchmarks" / place):
-            assert file.read_text() == text, file
-    assert tables.readme(README) == README
-    spoilt = README.replace("| ovanet | own |", "| ovanet | own | 99.9 |")
-    assert spoilt != README
-    assert tables.readme(spoilt) == README
+    return importlib.import_module("tables")
 
 
-def test_every_linked_file_exists() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", README)
-    assert "CONTRIBUTING.md" in links
-    assert [link for link in links if not (ROOT / link).exists()] == []
+def test_committed_tables_match_the_results(tables: Any) -> None:
+    folders = tables.folders()
+    assert len(folders) > 15
+    assert {folder.relative_to(RESULTS).parts[1] for folder in folders} <= {
+        "frozen",
+        "finetuned",
+        "scratch",
+    }
+    for folder in folders:
+        file, text = tables.table_file(folder)
+        assert file.read_text() == text, file
 
 
-TREE = README.split("src/unida/\n")[1].split("tests/")[0]
-SRC = ROOT / "src" / "unida"
+def test_tables_of_the_pages_match_the_committed_ones(tables: Any) -> None:
+    pages = list(tables.pages())
+    assert ROOT / "README.md" in pages
+    for page in pages:
+        assert tables.fill(page.read_text()) == page.read_text(), page
 
 
-def test_the_tree_names_existing_modules() -> None:
-    named = re.findall(r"^  (\S+\.py|\S+/)", TREE, flags=re.MULTILINE)
-    assert len(named) > 12
-    assert [name for name in named if not (SRC / name).exists()] == []
+def test_a_slot_is_filled_by_rows_rules_and_columns(tables: Any) -> None:
+    file = "office-home/frozen/unda/tables.md"
+    slot = f"<!-- table: {file}; rows: ovanet, dance; rules: own; columns: method, A2C, Avg -->"
+    opening, head, _, *rows, end = tables.fill(f"{slot}\nout of date\n<!-- end -->").splitlines()
+    assert (opening, end) == (slot, "<!-- end -->")
+    assert head == "| method | A2C | Avg |"
+    assert [row.split(" | ")[0] for row in rows] == ["| dance", "| ovanet"]
+    assert all(" ± " in row and row.count(" ± ") == 1 for row in rows)  # of the average only
+    empty = "<!-- table: nowhere/tables.md -->\n<!-- end -->"
+    assert tables.fill(empty.replace("\n", "\ninvented\n")) == empty
 
 
-def test_every_package_is_named_in_the_tree() -> None:
-    packages = {f"{path.parent.name}/" for path in SRC.glob("*/__init__.py")}
-    assert sorted(packages - set(re.findall(r"\w+/", TREE))) == []
+def test_benchmarks_stay_small() -> None:
+    files = [file for file in (ROOT / "benchmarks").rglob("*") if file.is_file()]
+    assert sum(file.stat().st_size for file in files) < 5e6
+    assert [file for file in RESULTS.rglob("tables.*") if file.suffix != ".md"] == []
+
+
+@pytest.mark.parametrize("page", ["README.md", "benchmarks/README.md", "CONTRIBUTING.md"])
+def test_every_linked_file_exists(page: str) -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
+    folder = (ROOT / page).parent
+    files = [link for link in links if "://" not in link]
+    assert files
+    assert [link for link in files if not (folder / link).exists()] == []

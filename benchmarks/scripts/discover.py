@@ -1,7 +1,8 @@
 """Novel categories scored with true labels, by algorithm; and how their cost grows.
 
-    unida bench benchmarks/discover/novel.toml --data DIGITS --out RESULTS --methods source_only,san
-    python benchmarks/scripts/discover.py RESULTS --out benchmarks/discover/digits  # .json, .md
+    cd benchmarks/results/digits/scratch/discover
+    unida bench novel.toml --data DIGITS --out RESULTS --methods source_only,san
+    python benchmarks/scripts/discover.py RESULTS --out discover  # .json, .md
     python benchmarks/scripts/discover.py --scale  # 1,000 … 100,000 images
 
 Categories are found in two sets of images of every run: `rejected`, those its reject rule calls

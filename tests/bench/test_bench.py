@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,15 @@ from unida.bench import local_runner
 from unida.bench.folder import ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.local_runner import _record_if_killed
-from unida.bench.results import Result, from_json, read_results, to_json
+from unida.bench.results import (
+    Result,
+    compact,
+    from_json,
+    gather,
+    read_results,
+    to_json,
+    write_results,
+)
 from unida.bench.scoring import commit_of_code
 from unida.bench.worker import Places, work
 from unida.cli.bench import Bench, progress_table
@@ -103,7 +112,41 @@ def test_a_second_bench_does_nothing(
 def test_results_come_back_as_they_were(finished: Path) -> None:
     results = read_results(finished)
     assert [from_json(to_json(r), "here") for r in results] == results
-    assert read_results(finished / "results.jsonl") == results
+
+
+def test_the_list_of_all_results_is_compressed_and_has_a_confusion_matrix_each(
+    finished: Path, tmp_path: Path
+) -> None:
+    results = read_results(finished)
+    listed = read_results(finished / "results.jsonl.gz")
+    assert listed == [compact(result) for result in results]
+    for result, whole in zip(listed, results, strict=True):
+        (kept,) = (name for name, rule in result.rules.items() if rule.confusion)
+        assert kept == result.options["reject"]
+        assert result.rules[kept] == whole.rules[kept]
+        assert {n: r.scores for n, r in result.rules.items()} == {
+            n: r.scores for n, r in whole.rules.items()
+        }
+    # A folder without runs, as it is committed, and the list of an earlier version.
+    for name in ("results.jsonl.gz", "results.jsonl"):
+        folder = tmp_path / name.replace(".", "-")
+        folder.mkdir()
+        write_results(folder / name, listed)
+        assert read_results(folder) == listed
+    packed = (tmp_path / "results-jsonl-gz" / "results.jsonl.gz").read_bytes()
+    assert packed == (finished / "results.jsonl.gz").read_bytes()
+    cut = tmp_path / "cut.jsonl.gz"
+    cut.write_bytes(packed[:100])
+    with pytest.raises(UserError, match=r"cut\.jsonl\.gz cannot be read"):
+        read_results(cut)
+
+
+def test_a_list_of_an_earlier_version_gives_way(finished: Path, tmp_path: Path) -> None:
+    shutil.copytree(finished / "runs", tmp_path / "runs")
+    (tmp_path / "results.jsonl").write_text("out of date\n")
+    gather(tmp_path)
+    assert not (tmp_path / "results.jsonl").exists()
+    assert len(read_results(tmp_path)) == len(read_results(finished))
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """List results of several files in one Markdown table, a row per entry, backbone and length.
 
-    python benchmarks/scripts/office_home/listing.py benchmarks/office_home/search/*.jsonl
+    python benchmarks/scripts/office_home/listing.py FILE-OF-RESULTS…
 
 A cell is H under the own rule / H under the mixture rule / AUROC, in %, the mean over seeds where
 there are several. `frozen` rows trained heads on stored embeddings, the others the whole network;
@@ -11,7 +11,6 @@ the defaults.
 
 import argparse
 import dataclasses
-import json
 from collections import defaultdict
 from pathlib import Path
 from statistics import mean
@@ -63,12 +62,6 @@ def is_set(name: str, value: object) -> bool:
     return value not in (None, USUAL.get(name))
 
 
-def is_of_bench(file: Path) -> bool:
-    """The very first runs were written by another script, in another format."""
-    first = json.loads(file.read_text().splitlines()[0])
-    return "format" in first
-
-
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -76,7 +69,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("files", type=Path, nargs="+")
     args = parser.parse_args(argv)
     table: dict[Row, dict[str, list[Result]]] = defaultdict(lambda: defaultdict(list))
-    for file in filter(is_of_bench, args.files):
+    for file in args.files:
         for r in read_results(file):
             cells = table[(name(r), network(r), r.options["steps"])][task(r)]
             cells[:] = [c for c in cells if c.seed != r.seed] + [r]  # run twice: the later one

@@ -1,6 +1,6 @@
 """Our results beside published ones, by OVANet's metric as intended and as first released.
 
-    python benchmarks/scripts/office_home/ovanet_metric.py benchmarks/office_home/unda
+    python benchmarks/scripts/office_home/ovanet_metric.py FOLDER-OF-RESULTS
     python benchmarks/scripts/office_home/ovanet_metric.py FOLDER-OR-JSONL --entry san
     python benchmarks/scripts/office_home/ovanet_metric.py --closed FOLDER…
 
@@ -17,6 +17,9 @@ from statistics import harmonic_mean, mean
 
 from unida.bench.results import Result, read_results
 from unida.bench.tables.published import paper
+
+RESULTS = Path(__file__).parents[2] / "results"
+DEFAULT = RESULTS / "office-home" / "finetuned" / "unda-published-recipe"
 
 QUOTED = [0.8, 0.1607, 0.2969, 0.1531, 0.8990, 0.4040, 0.4932, 0.9130, 0.2949, 0.3333]
 QUOTED_UNKNOWN = 0.8319
@@ -78,7 +81,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("results", nargs="*", default=["benchmarks/office_home/unda"])
+    parser.add_argument("results", nargs="*", default=[str(DEFAULT)])
     parser.add_argument("--entry", default="ovanet")
     parser.add_argument("--quoted", action="store_true", help="the run quoted in that issue")
     parser.add_argument("--closed", action="store_true", help="accuracy without adaptation")

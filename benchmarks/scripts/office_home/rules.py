@@ -3,7 +3,7 @@
     unida bench office-home --data DIR --out RESULTS --methods san,ovanet,source_only \
         --option holdout=0.1
     python benchmarks/scripts/office_home/rules.py RESULTS --threshold 0.5 \
-        --to benchmarks/office_home/rules
+        --to FILE
 
 Without `holdout=` nothing is held out: there is no rule `source` and nothing is calibrated. ECE is
 in 15 bins of equal width: on held-out source images (each calibrated without

@@ -6,7 +6,7 @@
     cache/            decoded images, shared by the runs; may be removed after the last run
     logs/NAME.log     output of the process that executed the run
     locks/NAME        held while a run is executed; the system releases it if the holder dies
-    results.jsonl     all results, one per line
+    results.jsonl.gz  all results, one per line
 
 NAME is that of a job: a few words and a hash of its configuration.
 """

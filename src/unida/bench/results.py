@@ -2,25 +2,34 @@
 
 A trained run has a result for the method alone and, where its predictions were refined
 (`unida.decision`), a second one. They are lines of one JSON Lines file: `result.jsonl` in the run's
-folder under `runs/`, `results.jsonl` for all runs, which is what is committed.
+folder under `runs/`, and `results.jsonl.gz`, compressed and with one confusion matrix per result,
+for all runs. The latter is what is committed.
 """
 
 import dataclasses
+import gzip
 import json
 import math
 import sys
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from unida.errors import UserError
-from unida.training.run_folder import write_text
+from unida.training.run_folder import write_file, write_text
 
 FORMAT = 2
 """Of a line; lines of format 1 are migrated as they are read, others are refused."""
 RESULT = "result.jsonl"
 """File of a finished run's results."""
+RESULTS = "results.jsonl.gz"
+"""File of all results of a folder."""
+PLAIN_RESULTS = "results.jsonl"
+"""The same before version 0.2, not compressed; still read."""
+GZIP = b"\x1f\x8b"
+"""The first bytes of a compressed file."""
 ALONE = "none"
 """`refine` of a method alone."""
 REFINED = "prototypes,knn"
@@ -45,7 +54,8 @@ class RuleResult:
         scores: by name, as fractions: the fields of `unida.evaluation.metrics.Score` and `h3`;
             None where undefined.
         confusion: rows are true classes (the shared ones, then unknown), columns predictions (all
-            known classes, then unknown); counts.
+            known classes, then unknown); counts. None in a list of results (`compact`), except of
+            the rule that was asked for.
         share: estimated share of unknown images, by a rule that estimates it.
         interval: of that estimate, where there is one.
     """
@@ -54,7 +64,7 @@ class RuleResult:
     threshold: float
     note: str
     scores: dict[str, float | None]
-    confusion: list[list[int]]
+    confusion: list[list[int]] | None
     share: float | None = None
     interval: tuple[float, float] | None = None
 
@@ -210,16 +220,19 @@ def _migrate(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_runs(place: str | Path) -> list[Run]:
-    """Read the results of a folder or `.jsonl` file, with their run folders where there are any.
+    """Read the results of a folder or file, with their run folders where there are any.
 
-    A folder without runs, as it is committed, has its results in `results.jsonl`.
+    A folder without runs, as it is committed, has its results in `results.jsonl.gz` or, from before
+    version 0.2, in `results.jsonl`. A file may have either form, whatever its name.
     """
     place = Path(place)
     # A run of format 1 has result.json; where both are present, the later name is the newer file.
     files = {file.parent: file for file in sorted(place.glob("runs/*/result.json*"))}
     runs = [Run(run, result) for run, file in files.items() for result in _read_lines(file)]
-    if not files and (file := place / "results.jsonl" if place.is_dir() else place).exists():
-        runs = [Run(None, result) for result in _read_lines(file)]
+    if not files:
+        lists = [place / RESULTS, place / PLAIN_RESULTS] if place.is_dir() else [place]
+        file = next((file for file in lists if file.exists()), None)
+        runs = [Run(None, result) for result in _read_lines(file)] if file else []
     if not runs:
         raise UserError(f"{place} holds no result: run `unida bench` into it first.")
     return runs
@@ -235,20 +248,39 @@ def read_results(place: str | Path) -> list[Result]:
 
 
 def write_results(file: Path, results: Iterable[Result]) -> None:
-    """Write results as lines; the file is there only when it is complete."""
-    write_text(file, "".join(to_json(result) + "\n" for result in results))
+    """Write results as lines, compressed where the name ends in `.gz`; appears when complete."""
+    text = "".join(to_json(result) + "\n" for result in results)
+    if file.suffix != ".gz":
+        return write_text(file, text)
+    # Without a time in it, the same results are the same file.
+    packed = gzip.compress(text.encode(), mtime=0)
+    write_file(file, lambda stream: stream.write(packed))
+
+
+def compact(result: Result) -> Result:
+    """Return a result with one confusion matrix only, of the rule that was asked for."""
+    kept = result.options.get("reject")
+    kept = kept if kept in result.rules else next(iter(result.rules), None)
+    rules = {
+        name: rule if name == kept else dataclasses.replace(rule, confusion=None)
+        for name, rule in result.rules.items()
+    }
+    return dataclasses.replace(result, rules=rules)
 
 
 def gather(place: Path) -> None:
-    """Collect the results of a folder's runs in its `results.jsonl`."""
-    write_results(place / "results.jsonl", read_results(place))
+    """Collect the results of a folder's runs in its `results.jsonl.gz`."""
+    write_results(place / RESULTS, map(compact, read_results(place)))
+    (place / PLAIN_RESULTS).unlink(missing_ok=True)  # of an earlier version: now out of date
 
 
 def _read_lines(file: Path) -> Iterable[Result]:
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        content = file.read_bytes()
+        text = (gzip.decompress(content) if content.startswith(GZIP) else content).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise UserError(f"{file} cannot be read ({error!r}).") from None
+    lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if line.strip():
             yield from_json(line, f"{file}, line {number}" if len(lines) > 1 else str(file))

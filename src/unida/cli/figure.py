@@ -17,7 +17,7 @@ class Figure(Command):
     """
 
     results: Annotated[Path, tyro.conf.Positional]
-    """Folder of a bench, or a .jsonl of results; features and losses need the folder."""
+    """Folder of a bench, or a file of results; features and losses need the folder."""
     kinds: tuple[str, ...] = ("all",)
     """Which: noise, unknowns, ablation, tsne, curves, scores, or all that the results allow."""
     out: Path | None = None

@@ -20,9 +20,9 @@ class TableCommand(Command):
     """
 
     results: Annotated[Path, tyro.conf.Positional]
-    """Folder of `unida bench`, or a .jsonl file of results. A notes.toml beside them explains rows
-    of the full form by lines ENTRY = "text" under [notes], and names tasks whose target labels
-    chose settings by a line searched = [["Art", "Product"]]."""
+    """Folder of `unida bench`, or a file of results (.jsonl, .jsonl.gz). A notes.toml beside them
+    explains rows of the full form by lines ENTRY = "text" under [notes], and names tasks whose
+    target labels chose settings by a line searched = [["Art", "Product"]]."""
     out: Path | None = None
     """Folder for tables.md, tables.tex and tables.csv; standard output if left out."""
     format: Literal["md", "tex", "csv", "all"] = "md"

@@ -48,7 +48,7 @@ def make_tables(
     """Make the tables of a benchmark.
 
     Args:
-        place: folder of results, or a `.jsonl` file of them; notes.toml beside it is read.
+        place: folder of results, or a file of them; notes.toml beside it is read.
         rule: a reject rule, or `both` for all that were recorded.
         metric: score shown by the paper's layout.
         published: show published numbers of every task too.
