@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from unida.model import load
     from unida.pipeline import adapt
 
-__version__ = "0.1.0"  # pyproject.toml reads it here
+__version__ = "0.2.0"  # pyproject.toml reads it here
 __all__ = ["UniversalAdapter", "__version__", "adapt", "load"]
 
 
