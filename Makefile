@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo methods-demo test test-fast venv clean
+.PHONY: demo methods-demo docs test test-fast venv clean
 
 demo: .venv/demo.stamp
 	$(BIN)/unida demo
@@ -13,9 +13,13 @@ methods-demo: .venv/demo.stamp
 	cp runs/methods-demo/results.jsonl.gz benchmarks/results/digits/scratch/methods/
 	$(BIN)/python benchmarks/scripts/tables.py
 
+# The site, in site/; fails on a broken link.
+docs: .venv/docs.stamp
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 test: .venv/dev.stamp
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs
+	$(BIN)/ruff format --check src tests benchmarks examples docs
 	$(BIN)/mypy
 	$(BIN)/pytest -n $(or $(JOBS),2) --dist loadfile
 

@@ -1,0 +1,117 @@
+"""What mkdocs.yml needs beyond mkdocs.
+
+* Files of the repository that a page links to, such as the tables below benchmarks/, become part of
+  the site, and links to them are changed to where they are in it.
+* The page of the command line is made from the parser.
+* The navigation lists whatever is in docs/methods, and pages that nothing else lists.
+"""
+
+import contextlib
+import io
+import os
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).parents[1]
+OUTSIDE = "repository"
+"""Folder of the site for files outside docs/."""
+LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
+CODE = re.compile(r"```.*?```", re.DOTALL)
+OPTIONAL = (("Guides", "reliability.md"),)
+"""Pages that are listed if they are there."""
+
+
+def on_config(config: Any) -> None:
+    """Complete the navigation."""
+    nav = {title: value for entry in config.nav for title, value in entry.items()}
+    docs = Path(config.docs_dir)
+    nav["Methods"] = _listed(docs, "methods")
+    if analyses := _listed(docs, "analyses"):
+        nav["Results"].append({"Analyses": analyses})
+    for section, page in OPTIONAL:
+        if (docs / page).exists():
+            nav[section].append(page)
+    if (ROOT / "SECURITY.md").exists():
+        nav["Reference"].append({"Security": f"{OUTSIDE}/SECURITY.md"})
+    config.nav = [{title: value} for title, value in nav.items() if value]
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the page of the command line and the linked files of the repository."""
+    files.append(File.generated(config, "cli.md", content=command_line()))
+    waiting = {"CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "SECURITY.md"}
+    for page in files.documentation_pages():
+        waiting |= _links("docs/" + page.src_uri, page.content_string)
+    added: set[str] = set()
+    while waiting:
+        path = waiting.pop()
+        place = ROOT / path
+        if path in added or path.startswith("docs/") or not place.is_file():
+            continue
+        added.add(path)
+        name = f"{OUTSIDE}/{path}"
+        files.append(File.generated(config, name, abs_src_path=str(place)))
+        if path.endswith(".md"):
+            waiting |= _links(path, place.read_text())
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Change links into the repository to where its files are in the site."""
+    here = page.file.src_uri
+    if here == "cli.md":
+        return markdown
+    in_repository = _in_repository(here)
+
+    def changed(match: re.Match[str]) -> str:
+        target = _resolve(in_repository, match[2])
+        name = target[5:] if target.startswith("docs/") else f"{OUTSIDE}/{target}"
+        if files.get_file_from_path(name) is None:
+            return match[0]
+        return match[1] + posixpath.relpath(name, posixpath.dirname(here)) + match[3]
+
+    parts = re.split(f"({CODE.pattern})", markdown, flags=re.DOTALL)
+    return "".join(part if part.startswith("```") else LINK.sub(changed, part) for part in parts)
+
+
+def command_line() -> str:
+    """Return the page of the command line, from the parser."""
+    from unida.cli.main import COMMANDS, main
+
+    os.environ |= {"COLUMNS": "92", "NO_COLOR": "1"}
+    lines = ["# Command line", "", "Made from the parser: what `unida COMMAND --help` prints."]
+    for name in ("", *COMMANDS):
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            assert main([*name.split(), "--help"]) == 0
+        title = f"unida {name}".strip()
+        lines += ["", f"## {title}", "", "```text", out.getvalue().strip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _listed(docs: Path, folder: str) -> list[str]:
+    """Return the pages of a folder, its own page first."""
+    pages = sorted((docs / folder).glob("*.md"), key=lambda p: (p.stem not in HOME, p.name))
+    single = docs / f"{folder}.md"
+    return [p.relative_to(docs).as_posix() for p in ([single] if single.exists() else []) + pages]
+
+
+HOME = ("index", "README")
+
+
+def _in_repository(uri: str) -> str:
+    """Return the path in the repository of a page of the site."""
+    inside = uri.removeprefix(f"{OUTSIDE}/")
+    return inside if inside != uri else f"docs/{uri}"
+
+
+def _resolve(page: str, link: str) -> str:
+    return posixpath.normpath(posixpath.join(posixpath.dirname(page), link))
+
+
+def _links(page: str, text: str) -> set[str]:
+    return {_resolve(page, match[2]) for match in LINK.finditer(CODE.sub("", text))}
