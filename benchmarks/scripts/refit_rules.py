@@ -1,0 +1,142 @@
+"""Fit the reject rules of this version to the stored outputs of frozen runs.
+
+    python benchmarks/scripts/refit_rules.py PLAN.json DUMPS OUT
+
+PLAN and DUMPS are those of `frozen_bench.py --dump`. The outputs are scored again under the rules
+of this version; nothing is trained. OUT/NAME.jsonl has the results as `unida bench` writes them.
+`made_with` names the commit of the training and, as `rules`, that of the rules.
+"""
+
+import argparse
+import dataclasses
+import functools
+import io
+import itertools
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from frozen_bench import Worker, embed_all, read_plan
+
+from unida.bench.jobs import Job
+from unida.bench.results import Result, read_results, write_results
+from unida.bench.scoring import commit_of_code, score_rules
+from unida.data.samples import read_labelled
+from unida.decision.category_shift import balanced_index, build_reference
+from unida.decision.inference import target_outputs
+from unida.decision.refinement import bank_index
+from unida.decision.rejection import fit_rules
+from unida.evaluation.evaluate import compare
+from unida.evaluation.metrics import Ranking
+from unida.protocols.tasks import load_protocol, write_task
+from unida.types import Scored
+
+Key = tuple[str | int, ...]
+Features = tuple[Any, torch.Tensor, torch.Tensor]
+"""The reference, the indices of the kept target images and their features."""
+
+
+def features(worker: Worker, part: dict[str, Any], job: Job) -> Features:
+    """Return the backbone's features as a frozen run keeps them."""
+    protocol, root = load_protocol(job.data), Path(part["root"])
+    with tempfile.TemporaryDirectory() as place:
+        task = write_task(
+            protocol,
+            job.setting,
+            job.source,
+            job.target,
+            root,
+            Path(place) / "task",
+            unknown_classes=job.unknown_classes,
+        )
+        samples = [read_labelled(task.source), read_labelled(task.target)]
+    rows = (worker.domain(job, one).pixels for one in samples)
+    of_source, of_target = (store.get(torch.arange(len(store)))[:, 0] for store in rows)
+    labels = torch.from_numpy(np.asarray(samples[0].labels))
+    some, bank = balanced_index(labels), bank_index(len(of_target))
+    kept = of_target[bank]
+    return build_reference(of_source[some], labels[some], kept), bank, kept
+
+
+def stored_outputs(content: bytes, refined: bool, n_classes: int) -> tuple[Scored, Any]:
+    """Return outputs and names of the true classes; of the probabilities, the four largest."""
+    arrays = np.load(io.BytesIO(content), allow_pickle=False)
+    prefix = "refined" if refined else "alone"
+    best, score = arrays[f"{prefix}_class"], arrays[f"{prefix}_score"]
+    probs = np.zeros((len(score), n_classes))
+    np.put_along_axis(probs, best.astype(np.int64), arrays[f"{prefix}_prob"].astype(np.float64), 1)
+    names = arrays["classes"][arrays["labels"]]
+    return Scored(probs, score.astype(np.float64), np.empty((len(score), 0), np.float32)), names
+
+
+def refit(result: Result, content: bytes, kept: Features) -> Result:
+    """Score a result again under the rules of this version."""
+    classes = (result.known_classes, result.shared_classes)
+    scored, names = stored_outputs(content, result.refine != "none", len(result.known_classes))
+    rules = fit_rules(target_outputs(scored, *kept))
+    found = compare(scored, names, result.known_classes, rules)
+    nan = {k: float("nan") if v is None else v for k, v in result.ranking.items()}
+    scores = score_rules(found, Ranking(**nan), rules, classes)
+    made_with = result.made_with | {"rules": commit_of_code()}
+    return dataclasses.replace(result, rules=scores, made_with=made_with)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("dumps", type=Path)
+    parser.add_argument("out", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    worker = Worker(dump=False)
+    given.out.mkdir(parents=True, exist_ok=True)
+    refitted: dict[str, list[Result]] = {}
+    for (name, *_), jobs in itertools.groupby(read_plan(given.plan), _target_of):
+        stored, archive = _read(given.dumps, name)
+        kept: Features | None = None
+        for part, job in jobs:
+            for one in stored.get(_key_of_job(job), []):
+                if kept is None:
+                    embed_all(part, job)
+                    kept = features(worker, part, job)
+                content = archive.read(_member_of(archive, job))
+                refitted.setdefault(name, []).append(refit(one, content, kept))
+    for name, results in refitted.items():
+        write_results(given.out / f"{name}.jsonl", results)
+        print(name, len(results), flush=True)
+
+
+def _target_of(item: tuple[dict[str, Any], Job]) -> tuple[Any, ...]:
+    """The part of the plan, and what the features of a run depend on."""
+    part, job = item
+    return (part["name"], job.data, job.shift, job.source, job.target)
+
+
+@functools.cache
+def _read(folder: Path, name: str) -> tuple[dict[Key, list[Result]], zipfile.ZipFile]:
+    """Read the results of a part of the plan, by run, and its outputs."""
+    stored: dict[Key, list[Result]] = {}
+    for one in read_results(folder / f"{name}.jsonl"):
+        key = (one.entry, one.setting, one.unknown_classes, one.source, one.target, one.seed)
+        stored.setdefault(key, []).append(one)
+    return stored, zipfile.ZipFile(folder / f"dump-{name}.zip")
+
+
+def _member_of(archive: zipfile.ZipFile, job: Job) -> str:
+    """Name a run's outputs; the hash at the end may be of an earlier version."""
+    begin = f"{job.shift}_{job.name.rpartition('_')[0]}_"
+    (name,) = (one for one in archive.namelist() if one.startswith(begin))
+    return name
+
+
+def _key_of_job(job: Job) -> Key:
+    whole = len(load_protocol(job.data).splits[job.setting].target_private)
+    n_unknown = whole if job.unknown_classes is None else job.unknown_classes
+    return (job.entry, job.setting, n_unknown, job.source, job.target, job.seed)
+
+
+if __name__ == "__main__":
+    main()
