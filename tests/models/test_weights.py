@@ -2,9 +2,13 @@
 
 import os
 import pickle
+import socket
 from pathlib import Path
+from typing import Any
 
+import huggingface_hub
 import huggingface_hub.constants
+import huggingface_hub.errors
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -199,6 +203,28 @@ def test_published_weights_that_cannot_be_had_are_one_sentence() -> None:
         "be reached (LocalEntryNotFoundError): name a file with --weights, or --weights none to "
         "train from scratch."
     )
+
+
+def test_a_hub_out_of_reach_is_told_at_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with socket.socket() as nobody:  # bound, but nobody listens
+        nobody.bind(("127.0.0.1", 0))
+        place = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", place)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path / "hub"))
+        monkeypatch.setattr("unida.models.weights.getproxies", dict)
+        asked: list[dict[str, Any]] = []
+
+        def download(*_: str, **options: Any) -> str:
+            asked.append(options)
+            raise huggingface_hub.errors.LocalEntryNotFoundError("not on this machine")
+
+        monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+        with pytest.raises(UserError, match=r"cannot be reached \(ConnectionRefusedError\)"):
+            build_backbone("resnet18", None)
+    assert asked == [{"local_files_only": True}]  # the library, which tries again and again
 
 
 def test_the_2015_layout_has_no_published_weights() -> None:

@@ -1,9 +1,12 @@
 """Weight files: downloaded, read without running code, and loaded whole or not at all."""
 
 import pickle
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -13,6 +16,10 @@ from unida.errors import UserError, shorten
 from unida.models.description import parse_description
 
 FROM_SCRATCH = "none"
+WEIGHTS_FILE = "model.safetensors"
+"""Name of the file in a repository of the hub."""
+CONNECT_SECONDS = 5.0
+"""Longest wait for the hub to answer."""
 
 # Parts of published files a backbone has no use for, and counters that some files leave out.
 _CLASSIFIER = ("fc.", "classifier.", "head.")
@@ -119,10 +126,26 @@ def download_weights(name: str, repository: str | None) -> Path:
     if repository is None:
         raise UserError(f"weights: {name} has no published file on the hub; name one, or 'none'.")
     try:
-        return Path(hf_hub_download(repository, "model.safetensors"))
+        return Path(hf_hub_download(repository, WEIGHTS_FILE, local_files_only=True))
+    except LocalEntryNotFoundError:
+        pass
+    try:
+        _require_hub()  # the library itself tries for half a minute
+        return Path(hf_hub_download(repository, WEIGHTS_FILE))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise UserError(
             f"The ImageNet weights of {name} are not on this machine and the Hugging Face hub "
             f"cannot be reached ({type(error).__name__}): name a file with --weights, or "
             "--weights none to train from scratch."
         ) from None
+
+
+def _require_hub() -> None:
+    """Raise an OSError at once where the hub cannot be reached; behind a proxy nothing is known."""
+    from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
+
+    if HF_HUB_OFFLINE or getproxies():
+        return
+    place = urlsplit(ENDPOINT)
+    port = place.port or {"http": 80}.get(place.scheme, 443)
+    socket.create_connection((place.hostname or "", port), timeout=CONNECT_SECONDS).close()
