@@ -32,6 +32,13 @@ torch.set_num_threads(1 if "PYTEST_XDIST_WORKER" in os.environ else 2)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of tests/attack; pytest reads them from this file alone."""
+    group = parser.getgroup("attack")
+    group.addoption("--attack-cases", type=int, default=1000, help="cases of the fuzzer")
+    group.addoption("--attack-seed", type=int, default=0, help="of the cases and of the kills")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Tests, and what they start, leave nothing in the user's cache folder."""

@@ -36,6 +36,16 @@ def test_a_checkpoint_comes_back_and_leaves_nothing_else(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["state.pt"]
 
 
+def test_one_flipped_bit_of_a_checkpoint_is_noticed(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    run.save_state({"step": 3, "model": {"w": torch.arange(1000.0)}})
+    content = bytearray(run.state.read_bytes())
+    content[content.index(torch.tensor(500.0).numpy().tobytes())] ^= 1
+    run.state.write_bytes(content)
+    with pytest.raises(UserError, match="not a whole checkpoint"):
+        run.load_state()
+
+
 def test_a_checkpoint_is_written_tensor_by_tensor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

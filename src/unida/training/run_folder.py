@@ -26,9 +26,9 @@ import contextlib
 import errno
 import json
 import os
-import secrets
 import stat
 import tempfile
+import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -43,6 +43,7 @@ from unida.types import Prediction
 from unida.utils import distributed
 from unida.utils.csv_files import csv_lines, to_bytes
 from unida.utils.json_text import to_line
+from unida.utils.parts import new_part
 
 
 class RunFolder:
@@ -115,7 +116,7 @@ class RunFolder:
         state: dict[str, Any] | None = None
         if self.state.exists():
             try:
-                state = torch.load(self.state, map_location="cpu", weights_only=True)
+                state = _read_state(self.state)
             except Exception:  # torch.load raises nearly any type on a damaged file
                 raise UserError(
                     f"{self.state} is not a whole checkpoint: remove it to train from the start."
@@ -177,17 +178,11 @@ def write_file(path: Path, write: Callable[[BinaryIO], Any]) -> None:
                 write(file)
             return
         path = Path(os.path.realpath(path))
-        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        try:
-            # A new file: a link that somebody planted is not followed.
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-            with open(os.open(part, flags, 0o666), "wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
+        with new_part(path) as (part, file):
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
             part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
 
 
 def require_writable(path: Path) -> None:
@@ -234,6 +229,16 @@ class _write_errors:  # noqa: N801 - a context manager
                 f"{self.path} cannot be written: {reason.strerror or reason}. Everything written "
                 "before is whole; a run goes on with --resume."
             ) from reason
+
+
+def _read_state(file: Path) -> dict[str, Any]:
+    """Read a checkpoint, after a comparison of its checksums: torch does not compare them."""
+    with zipfile.ZipFile(file) as parts:
+        if damaged := parts.testzip():
+            raise zipfile.BadZipFile(damaged)
+    state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    int(state["step"])
+    return state
 
 
 def _first_existing(path: Path, earlier: Path) -> Path:

@@ -29,7 +29,7 @@ def held(place: Path, wait: bool = False, remove: bool = False) -> Iterator[IO[s
     while True:
         with place.open("a+") as file:
             taken = take(file, wait=wait)
-            if taken and not _is_at(file, place):
+            if taken and not is_at(file, place):
                 continue  # its last holder has removed it
             file.seek(0)
             try:
@@ -79,7 +79,8 @@ def read_holder(place: Path) -> str:
     return f"process {pid} on {host} since {since}"
 
 
-def _is_at(file: IO[Any], place: Path) -> bool:
+def is_at(file: IO[Any], place: Path) -> bool:
+    """Return whether an open file is the one that a path names by now."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), place.stat())
     except OSError:

@@ -127,7 +127,8 @@ def _from_model(
     One that was trained from scratch has learned from that run's few images only: it does not
     count as pretrained, so that the next run uses the larger learning rate again.
     """
-    own_name = json.loads(description["backbone"])["name"]
+    with refusing_damage(where):
+        own_name = json.loads(description["backbone"])["name"]
     require(name == own_name, "backbone", name, f"{own_name}, that of {where}")
     start = "backbone."
     with refusing_damage(where):

@@ -1,0 +1,81 @@
+"""Whatever is given to a command, it ends well, or with one sentence and nothing half done.
+
+Cases are drawn by a seed: `pytest tests/attack/test_fuzz.py --attack-cases 20000 --attack-seed 7`.
+The number that a failure names makes the same case again.
+"""
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.attack import command_lines, images, lists, models, runs
+from tests.attack.outcome import attempt, faults, parts_below, shown, state_of
+from tests.attack.place import Case, Place, generator, make_place
+from unida.review.server import ReviewServer
+
+Maker = Callable[[random.Random, Place, Path], Case]
+
+KINDS: dict[str, tuple[Maker, float]] = {
+    "command line": (command_lines.command_line, 0.26),
+    "image": (images.image, 0.18),
+    "list": (lists.image_list, 0.08),
+    "protocol": (lists.protocol, 0.06),
+    "model": (models.model, 0.18),
+    "weights": (models.weights, 0.02),
+    "run": (runs.run_folder, 0.12),
+    "stopped run": (runs.stopped_run, 0.04),
+    "results": (runs.results, 0.06),
+}
+"""What makes the cases of a kind, and its share of them."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield make_place(tmp_path_factory.mktemp("attack"))
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def no_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`unida review` ends as soon as it could serve."""
+
+    def end(_: ReviewServer) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ReviewServer, "serve_forever", end)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.usefixtures("no_server")
+def test_no_case_ends_badly(
+    kind: str, place: Place, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    make, share = KINDS[kind]
+    number = round(share * request.config.getoption("--attack-cases"))
+    seed = request.config.getoption("--attack-seed")
+    before, wrong = state_of(place.root), []
+    for i in range(number):
+        folder = tmp_path / str(i)
+        folder.mkdir()
+        case = make(generator(seed, kind, i), place, folder)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            outcome = attempt(case.command)
+        found = faults(outcome)
+        found += [f"a part is left: {part.name}" for part in parts_below(folder)]
+        if state_of(place.root) != before:
+            found.append("a file was changed that is not its own")
+            before = state_of(place.root)
+        if (folder / models.MARK).exists():
+            found.append("code of the file was run")
+        if found:
+            name = case.name.encode("ascii", "backslashreplace").decode()[:600]
+            wrong.append(f"{kind} {i}, {name}: {', '.join(found)}\n{shown(outcome)}")
+        shutil.rmtree(folder)
+    assert not wrong, f"{len(wrong)} of {number}, seed {seed}\n" + "\n".join(wrong[:20])
