@@ -27,12 +27,11 @@ def image_list(rng: random.Random, place: Place, folder: Path) -> Case:
         elif how == 1:
             row[0] = str(rng.choice((place.root, folder, "/dev/zero", place.images, "x.png")))
         elif how == 2:
-            rows.append([row[0], rng.choice(("other", row[1]))])
+            rows.append([row[0], rng.choice(("other", row[-1]))])
         elif how == 3:
             row.append(any_text(rng))
         elif how == 4:
-            row.pop()
-            row = row or [""]
+            del row[1:]
         else:
             rows[:] = rows[: rng.randrange(len(rows)) + 1]
         done.append(f"change {how}")

@@ -195,6 +195,18 @@ def test_the_same_pixels_of_other_files_make_another_file(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("*.f32"))) == 3
 
 
+def test_what_another_process_writes_of_the_same_images_stays(tmp_path: Path) -> None:
+    """Two runs that embed one domain at a time: the first to end removes its own parts alone."""
+    backbone = small_backbone()
+    embed(noise_domain(), backbone, (WEAK_VIEW,), config(tmp_path), quietly)
+    (file,) = tmp_path.glob("*.f32")
+    file.unlink()
+    (under_way := file.with_name(f"{file.stem}-16.f32.0a1b.part")).touch()
+    embed(noise_domain(), backbone, (WEAK_VIEW,), config(tmp_path), quietly)
+    assert under_way.exists()
+    assert list(tmp_path.glob("*.f32")) == [file]
+
+
 def test_an_incomplete_file_is_made_again(tmp_path: Path) -> None:
     domain, backbone = noise_domain(), small_backbone()
     whole = embed(domain, backbone, (WEAK_VIEW,), config(tmp_path), quietly).pixels.get(

@@ -90,8 +90,9 @@ def embed(
             kept = blocks if augmented else _store_parts(blocks, cache, file)
             write_with_checksum(file, lambda out: _write(out, kept))
             cache.note(file, cache.digests)
-            for part in folder.glob(f"{file.stem}-*"):
-                part.unlink(missing_ok=True)
+            for suffix in (".f32", ".rows"):  # but nothing that another process is writing
+                for part in folder.glob(f"{file.stem}-*{suffix}"):
+                    part.unlink(missing_ok=True)
         except OSError as error:
             raise UserError(
                 f"The embeddings cannot be written in {folder}: {error.strerror}. Free some space "
