@@ -41,8 +41,8 @@ def images(n: int) -> torch.Tensor:
     return torch.rand(n, 3, 16, 16)
 
 
-def labels_on(logits: torch.Tensor) -> list[int | str]:
-    method = build("san", Sizes(logits.shape[2], 40, 24, 6, 8))
+def labels_on(logits: torch.Tensor, **settings: Any) -> list[int | str]:
+    method = build("san", Sizes(logits.shape[2], 40, 24, 6, 8), **settings)
     method.classifier.forward = lambda z: (logits[:, 1], logits)
     return predicted_labels(method.eval().predict(images(len(logits))))
 
@@ -54,6 +54,15 @@ def test_the_largest_of_all_outputs_decides() -> None:
     expected = ["unknown" if i < 5 else i - 5 for i in largest]
     assert labels_on(logits) == expected
     assert {*expected} == {"unknown", 0, 1, 2, 3, 4}
+
+
+def test_the_pair_of_the_most_likely_class_decides_where_asked() -> None:
+    g = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(300, 2, 5, generator=g)
+    best = logits[:, 1].argmax(1)
+    rejects = logits[range(300), 0, best] >= logits[range(300), 1, best]
+    expected = ["unknown" if r else int(k) for r, k in zip(rejects, best, strict=True)]
+    assert labels_on(logits, score="pair") == expected != labels_on(logits)
 
 
 def test_the_decisions_of_methods_13_5() -> None:

@@ -25,7 +25,7 @@ from unida.data.augmentations import WEAK_VIEW, strong_view
 from unida.losses import all_in_one, info_nce, one_vs_all, open_entropy, soft_contrastive
 from unida.methods.base import About, Method, ParameterGroup, require_range, resolve_bounded
 from unida.models.backbones.base import Backbone
-from unida.models.heads import AllInOne, ClosedAndOpen, Projection
+from unida.models.heads import AllInOne, ClosedAndOpen, Projection, pair_score
 from unida.types import Batch, Outputs, Sizes
 
 AUTO_PRETRAINED = {"lam": 3.0, "bandwidth": 1.0, "hidden": 1.0, "projection_lr": 1.0}
@@ -45,6 +45,9 @@ class SANConfig:
             nearest neighbour's distance at which a second view is placed (`released`).
         classifier: `closed_and_open` is the ablation, OVANet's heads and losses instead of AIO's.
         third: form of the third term of L_AIO, and its weight `third_weight`.
+        score: what an unknown score of zero means: `largest`, the paper's, that "is not k" and
+            "is k" have equal maxima over all classes; `pair`, that they are equal for the most
+            likely class, which does not depend on K.
         top_n: N, classes in the softmax of L_AIO; by default the paper's 20, or all if fewer.
         entropy: weight of the open-set entropy on the target; `head`: `hashed` when released.
         width: dimensions of z, 0 for those of y; `hidden` is H's hidden layer as a multiple of it.
@@ -65,6 +68,7 @@ class SANConfig:
     classifier: Literal["all_in_one", "closed_and_open"] = "all_in_one"
     third: Literal["log", "sigmoid"] = "sigmoid"
     third_weight: float = 1.2
+    score: Literal["largest", "pair"] = "largest"
     top_n: int | None = None
     entropy: float = 0.1
     head: Literal["linear", "hashed"] = "hashed"
@@ -150,7 +154,11 @@ class SAN(Method):
         """Unknown iff some c̃^k is the largest output; the softmax would not change the order."""
         z = self.projection(self.backbone(images))
         closed, pairs = self.classifier(z)
-        return Outputs(closed.softmax(1), self.classifier.unknown_score(closed, pairs), z)
+        by_pair = self.config.score == "pair"
+        score = (
+            pair_score(closed, pairs) if by_pair else self.classifier.unknown_score(closed, pairs)
+        )
+        return Outputs(closed.softmax(1), score, z)
 
     def head_groups(self) -> list[ParameterGroup]:
         h, c = list(self.projection.parameters()), self.config

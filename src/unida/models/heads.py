@@ -113,6 +113,11 @@ class ClosedAndOpen(nn.Module):
 
     @staticmethod
     def unknown_score(closed: Tensor, pairs: Tensor) -> Tensor:
-        """By how much "is not k" exceeds "is k" for the most likely class k: (B,)."""
-        not_k, is_k = pairs.unbind(1)
-        return (not_k - is_k).gather(1, closed.argmax(1, keepdim=True))[:, 0]
+        """Score the most likely class (`pair_score`)."""
+        return pair_score(closed, pairs)
+
+
+def pair_score(closed: Tensor, pairs: Tensor) -> Tensor:
+    """By how much "is not k" exceeds "is k" for the most likely class k: (B,)."""
+    not_k, is_k = pairs.unbind(1)
+    return (not_k - is_k).gather(1, closed.argmax(1, keepdim=True))[:, 0]
