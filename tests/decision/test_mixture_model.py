@@ -83,3 +83,23 @@ def test_groups_around_one_place_do_not_cross() -> None:
     found = mixture_model.fit(draw(2000, 0.5, 0.0, (1.0, 8.0)))
     assert found is not None
     assert found.crossing is None
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_squashed_numbers_have_the_shares_of_components_with_a_long_tail(sign: int) -> None:
+    rng = np.random.default_rng(0)
+    values = sign * np.append(rng.normal(0, 1, 2000), 5 + rng.exponential(3, 2000))
+    plain, squashed = (mixture_model.fit(values, s) for s in (0.0, 0.5))
+    assert plain is not None
+    assert squashed is not None
+    assert abs(squashed.share - 0.5) < abs(plain.share - 0.5) / 2
+
+
+def test_squashing_keeps_the_unit() -> None:
+    values = draw(1000, 0.3, 6.0, (1.0, 1.0))
+    one, other = (mixture_model.fit(x, 0.5) for x in (values, 10 * values + 5))
+    assert one is not None
+    assert other is not None
+    assert one.crossing is not None
+    assert other.crossing == pytest.approx(10 * one.crossing + 5)
+    assert mixture_model.fit(np.ones(30), 0.5) is None

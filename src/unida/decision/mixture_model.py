@@ -5,6 +5,7 @@ confident model accumulates them at the bound, a shifted gamma distribution, whi
 Both are fitted by expectation maximisation.
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -66,9 +67,22 @@ class MixtureFit:
     gain: float
 
 
-def fit(values: FloatArray) -> MixtureFit | None:
-    """Fit both shapes; None where all numbers are equal."""
-    centre, spread = values.mean(), values.std()
+def fit(values: FloatArray, squash: float = 0.0) -> MixtureFit | None:
+    """Fit both shapes; None where all numbers are equal.
+
+    Args:
+        values: any numbers.
+        squash: fit to tanh(squash · x) of the standardised numbers x instead; 0 fits to x. Far
+            numbers would otherwise widen a component. The order of the numbers stays.
+    """
+    if squash:
+        centre, spread = float(values.mean()), float(values.std()) or 1.0
+        found = fit(np.tanh(squash * (values - centre) / spread))
+        if found is None or found.crossing is None:
+            return found
+        place = math.atanh(found.crossing) / squash * spread + centre
+        return dataclasses.replace(found, crossing=place)
+    centre, spread = float(values.mean()), float(values.std())
     if spread <= 1e-9 * np.abs(values).max():  # relative: the unit must not matter
         return None
     x = np.sort((values - centre) / spread)
