@@ -255,9 +255,13 @@ def test_the_demo_runs_from_start_to_table(
     monkeypatch.setattr("unida.cli.demo.DIRECTIONS", (("uci", "mnist"),))
     assert main(["demo", "--out", str(tmp_path / "demo"), "--steps", "2"]) == 0
     captured = capfd.readouterr()
-    for word in ("uci → mnist", "source_only", "san", "share", "own"):
-        assert word in captured.out
-    assert str(tmp_path / "demo") in captured.err
+    rows = [line.split("│") for line in captured.out.splitlines() if "uci → mnist" in line]
+    assert [row[2].strip() for row in rows] == ["source_only", "san"]  # one rule each
+    told = captured.out.rpartition("╯")[2].rpartition("┘")[2].strip().splitlines()
+    assert [line[:2] for line in told] == ["1.", "2.", "3.", "4.", "5."]
+    report = tmp_path / "demo" / "uci-mnist-san" / "report.html"
+    assert report.exists()
+    assert str(report) in told[3]
 
 
 def test_waiting_threads_spin_briefly_by_default() -> None:

@@ -91,6 +91,7 @@ def test_it_shows_the_commands_that_a_newcomer_needs() -> None:
         "figure",
         "tune",
         "demo",
+        "completion",
     }
 
 

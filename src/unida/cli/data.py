@@ -1,5 +1,7 @@
 """`unida data check`: the folders of a benchmark's data set."""
 
+import dataclasses
+import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -26,6 +28,8 @@ class DataCheck(Command):
     """Folder of the data set, with its domains as folders."""
     setting: str | None = None
     """Check only the classes this setting needs, such as unda or oda; by default all."""
+    json: bool = False
+    """Print what was found as JSON."""
 
     def execute(self) -> None:
         """Print what was found; something missing is an error."""
@@ -33,10 +37,13 @@ class DataCheck(Command):
         from unida.protocols.tasks import load_protocol
 
         report = check(load_protocol(self.name), self.root, self.setting)
-        console = Console()
-        console.print(report.table())
-        for sentence in (*report.notes, *report.problems):
-            console.print(printable(sentence), markup=False, soft_wrap=True)
+        if self.json:
+            print(json.dumps(dataclasses.asdict(report), indent=2))
+        else:
+            console = Console()
+            console.print(report.table())
+            for sentence in (*report.notes, *report.problems):
+                console.print(printable(sentence), markup=False, soft_wrap=True)
         if n := len(report.problems):
             counted = "one problem" if n == 1 else f"{n} problems"
             raise UserError(f"{report.title} below {self.root} has {counted}, listed above.")

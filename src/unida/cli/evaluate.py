@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
@@ -14,6 +14,10 @@ from unida.cli.parser import Command
 from unida.cli.terminal import log_skipped
 from unida.errors import shorten
 from unida.utils.logs import logger
+
+if TYPE_CHECKING:
+    from unida.evaluation.evaluate import Evaluation
+    from unida.model import Model
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,13 @@ class Evaluate(Command):
     """Folder with one sub-folder per class; classes the source did not have count as unknown."""
     reject: str | None = None
     """One more reject rule, such as source:0.05 or threshold:0.3."""
+    json: bool = False
+    """Print everything as JSON, as in evaluation.json, instead of the table."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
 
     def execute(self) -> None:
         """Print a table with a column for each rule; write evaluation.json into the run."""
-        from unida.decision.rejection import describe_rule
         from unida.evaluation.evaluate import calibration_errors, evaluate, to_json
         from unida.model import load
         from unida.report.build import refresh_report
@@ -44,6 +49,21 @@ class Evaluate(Command):
         if self.reject:
             model = model.with_rule(self.reject)
         result = evaluate(model, self.labels)
+        content = to_json(result, model, self.labels.absolute())
+        if self.json:
+            print(content, end="")
+        else:
+            self._print_table(result, model)
+            self._log_errors(calibration_errors(result, model.temperature), model)
+        if self.run.is_dir():
+            run = RunFolder(self.run)
+            write_text(run.evaluation, content)
+            refresh_report(run)
+        log_skipped(result.skipped)
+
+    def _print_table(self, result: "Evaluation", model: "Model") -> None:
+        from unida.decision.rejection import describe_rule
+
         title = f"{model.method_name} on {self.labels}, {len(result.labels)} images, in %"
         table = Table("score", title=Text(title))
         for rule in result.scores:
@@ -54,7 +74,8 @@ class Evaluate(Command):
         Console().print(table)
         if unknown := sorted({*result.true_classes} - {*model.classes}):
             logger.info("Counted as unknown: %s.", shorten(unknown))
-        errors = calibration_errors(result, model.temperature)
+
+    def _log_errors(self, errors: dict[str, float], model: "Model") -> None:
         after = "not calibrated"
         if model.temperature != 1:
             after = f"{errors['ece_after']:.3f} after calibration on held-out source images"
@@ -63,8 +84,3 @@ class Evaluate(Command):
             errors["ece_before"],
             after,
         )
-        if self.run.is_dir():
-            run = RunFolder(self.run)
-            write_text(run.evaluation, to_json(result, model, self.labels.absolute()))
-            refresh_report(run)
-        log_skipped(result.skipped)

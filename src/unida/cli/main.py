@@ -1,11 +1,14 @@
 """The command line: a table of commands, and how a command ends."""
 
 import os
+import platform
 import sys
+from collections.abc import Callable
 
 from unida import __version__
 from unida.cli.adapt import Adapt
 from unida.cli.bench import Bench
+from unida.cli.completion import Completion
 from unida.cli.data import DataCheck
 from unida.cli.demo import Demo
 from unida.cli.discover import Discover
@@ -18,39 +21,66 @@ from unida.cli.predict import Predict
 from unida.cli.report import Report
 from unida.cli.review import Review
 from unida.cli.table import TableCommand
-from unida.cli.terminal import log_error, logging_to_terminal
+from unida.cli.terminal import Verbosity, log_error, logging_to_terminal
 from unida.cli.tune import Tune
 from unida.errors import UserError
+from unida.utils.logs import logger
 
-COMMANDS: dict[str, type[Command]] = {
-    "adapt": Adapt,
-    "predict": Predict,
-    "evaluate": Evaluate,
-    "report": Report,
-    "discover": Discover,
-    "export": Export,
-    "review": Review,
-    "methods": Methods,
-    "data check": DataCheck,
-    "bench": Bench,
-    "table": TableCommand,
-    "figure": Figure,
-    "tune": Tune,
-    "demo": Demo,
+GROUPS: dict[str, dict[str, type[Command]]] = {
+    "Label images": {
+        "demo": Demo,
+        "adapt": Adapt,
+        "predict": Predict,
+        "methods": Methods,
+    },
+    "Work with a run": {
+        "evaluate": Evaluate,
+        "report": Report,
+        "discover": Discover,
+        "review": Review,
+        "export": Export,
+    },
+    "Compare methods": {
+        "data check": DataCheck,
+        "bench": Bench,
+        "table": TableCommand,
+        "figure": Figure,
+        "tune": Tune,
+    },
+    "The shell": {"completion": Completion},
 }
+COMMANDS = {name: kind for group in GROUPS.values() for name, kind in group.items()}
+
+VERSION = ("--version", "-V")
+HELP = ("--help", "-h")
+VERBOSITY: dict[str, Verbosity] = {
+    "-q": "quiet",
+    "--quiet": "quiet",
+    "-v": "verbose",
+    "--verbose": "verbose",
+}
+DEBUG = "--debug"
+SYSTEM = f"{platform.system()} {platform.machine()}"
 
 
 def usage() -> str:
     """Return what `unida --help` prints."""
-    lines = (f"  {name:<10}  {summary(kind)}" for name, kind in COMMANDS.items())
+    lines = []
+    for title, commands in GROUPS.items():
+        lines += [f"{title}:", *(f"  {n:<10}  {summary(k)}" for n, k in commands.items()), ""]
     return "\n".join(
         (
             "usage: unida COMMAND ...",
             "",
             *lines,
+            "With every command:",
+            "  -h, --help     its options, with an example",
+            "  -q, --quiet    warnings and errors only, without progress",
+            "  -v, --verbose  every logged step, with the time of day",
+            "  --debug        where an unforeseen error arose",
+            "  -V, --version  the version, and nothing else",
             "",
-            "unida COMMAND --help says more.",
-            "--debug shows where an unforeseen error arose.",
+            "Example: unida adapt --source photos --target sketches --out runs/first",
         )
     )
 
@@ -61,15 +91,25 @@ def main(argv: list[str] | None = None) -> int:
     Any other error is one sentence and exit status 1, or with `--debug` its trace.
     """
     given = sys.argv[1:] if argv is None else argv
-    args = [word for word in given if word != "--debug"]
-    if args[:1] in ([], ["-h"], ["--help"]):
-        print(usage())
-        return 0
-    if args[0] == "--version":
-        print(f"unida {__version__}")
-        return 0
-    with logging_to_terminal():
-        return _run(args, debug="--debug" in given)
+    args = [word for word in given if word not in VERBOSITY and word != DEBUG]
+    if not args or args[0] in HELP:
+        return _print(usage)
+    if args[0] in VERSION:
+        return _print(lambda: f"unida {__version__}")
+    asked = [VERBOSITY[word] for word in given if word in VERBOSITY]
+    with logging_to_terminal(*asked[-1:]):
+        logger.debug("unida %s, Python %s, %s", __version__, sys.version.split()[0], SYSTEM)
+        return _run(args, debug=DEBUG in given)
+
+
+def _print(text: Callable[[], str]) -> int:
+    """Print what was asked for; `| head` may close the output early."""
+    try:
+        print(text(), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    return 0
 
 
 def _run(args: list[str], debug: bool) -> int:

@@ -1,6 +1,9 @@
 """`unida methods`: what there is to choose from."""
 
+import dataclasses
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -16,8 +19,17 @@ class Methods(Command):
     Example: unida methods
     """
 
+    json: bool = False
+    """Print everything as JSON."""
+
     def execute(self) -> None:
-        """Print three tables."""
+        """Print three tables, or one JSON object."""
+        if self.json:
+            print(json.dumps(_content(), indent=2))
+        else:
+            self._print_tables()
+
+    def _print_tables(self) -> None:
         from unida.decision.rejection import RULES
         from unida.methods import METHODS
         from unida.methods.presets import PRESETS
@@ -40,3 +52,19 @@ class Methods(Command):
         for table in (methods, presets, rules):
             console.print(table)
             console.print()
+
+
+def _content() -> dict[str, Any]:
+    """Return methods, presets and reject rules by name."""
+    from unida.decision.rejection import RULES
+    from unida.methods import METHODS
+    from unida.methods.presets import PRESETS
+
+    return {
+        "methods": {name: dataclasses.asdict(method.about) for name, method in METHODS.items()},
+        "presets": {
+            name: {"about": p.about, "settings": {**p.settings}, "options": {**p.options}}
+            for name, p in PRESETS.items()
+        },
+        "rules": {name: {"usage": kind.usage, "about": kind.about} for name, kind in RULES.items()},
+    }

@@ -103,8 +103,7 @@ def _lists(kind: type) -> Iterator[str]:
         if dataclasses.is_dataclass(inner):
             yield from _lists(typing.cast(type, inner))
         elif typing.get_origin(inner) is tuple and tyro.conf.Positional not in own:
-            names = [given for one in own if (given := getattr(one, "name", None))]
-            yield f"--{names[0] if names else name.replace('_', '-')}"
+            yield _flag(name, own)
 
 
 def _joined(args: list[str], lists: set[str]) -> list[str]:
@@ -121,6 +120,26 @@ def _joined(args: list[str], lists: set[str]) -> list[str]:
             place = rest if word.startswith("--") else place
             place.append(word)
     return [*rest, *(word for flag, some in values.items() for word in (flag, *some))]
+
+
+def list_options(kind: type) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the options of a command, those of groups among them, with the allowed values."""
+    for name, hint in typing.get_type_hints(kind, include_extras=True).items():
+        inner, *own = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
+        if dataclasses.is_dataclass(inner):
+            yield from list_options(typing.cast(type, inner))
+        elif tyro.conf.Positional not in own:
+            flag = _flag(name, own)
+            allowed = typing.get_args(inner) if typing.get_origin(inner) is Literal else ()
+            yield flag, tuple(map(str, allowed))
+            if inner is bool:
+                yield f"--no-{flag.removeprefix('--')}", ()
+
+
+def _flag(name: str, own: list[Any]) -> str:
+    """Return the option of a field, which its annotation may name."""
+    names = [given for one in own if (given := getattr(one, "name", None))]
+    return f"--{names[0] if names else name.replace('_', '-')}"
 
 
 @REGISTRY.struct_rule

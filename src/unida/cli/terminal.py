@@ -3,7 +3,8 @@
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -14,6 +15,13 @@ from unida.utils.progress import Progress as ProgressProtocol
 
 if TYPE_CHECKING:
     from unida.data.samples import Skipped
+
+Verbosity = Literal["quiet", "normal", "verbose"]
+LEVELS: dict[Verbosity, int] = {
+    "quiet": logging.WARNING,
+    "normal": logging.INFO,
+    "verbose": logging.DEBUG,
+}
 
 console = Console(stderr=True, highlight=False)
 
@@ -32,6 +40,8 @@ class TerminalHandler(logging.Handler):
         text = record.getMessage()
         if record.levelno >= logging.WARNING and not record.__dict__.get("plain"):
             text = f"Warning: {text}"
+        if logger.isEnabledFor(logging.DEBUG):
+            text = f"{datetime.fromtimestamp(record.created):%H:%M:%S}  {text}"
         console.print(text, markup=False, emoji=False, soft_wrap=True)
 
 
@@ -47,11 +57,11 @@ def log_skipped(skipped: "Iterable[Skipped]") -> None:
 
 
 @contextmanager
-def logging_to_terminal() -> Iterator[None]:
+def logging_to_terminal(verbosity: Verbosity = "normal") -> Iterator[None]:
     """Show what the library logs while the block runs."""
     handler, level = TerminalHandler(), logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(LEVELS[verbosity])
     try:
         yield
     finally:
@@ -77,14 +87,15 @@ class _Bars:
 
 
 class _Lines:
-    """At most ten lines per task that has notes, where there is no terminal."""
+    """At most ten lines per task that has notes, or all, where there is no terminal."""
 
     def task(self, title: str) -> Update:
         shown = 0
 
         def update(done: int, total: int, note: str = "") -> None:
             nonlocal shown
-            if note and (done - shown >= total / 10 or done == total):
+            every = 0 if logger.isEnabledFor(logging.DEBUG) else total / 10
+            if note and (done - shown >= every or done == total):
                 shown = done
                 logger.info("%s  step %d/%d  %s", title, done, total, note)
 
@@ -93,12 +104,12 @@ class _Lines:
 
 @contextmanager
 def show_progress() -> Iterator[ProgressProtocol]:
-    """Show progress while the block runs: bars on a terminal, a few lines elsewhere."""
+    """Show progress while the block runs: bars on a terminal, lines elsewhere, none if quiet."""
     from unida.utils import distributed
 
-    if not distributed.is_main_process():
+    if not distributed.is_main_process() or not logger.isEnabledFor(logging.INFO):
         yield NO_PROGRESS
-    elif not console.is_terminal:
+    elif not console.is_terminal or logger.isEnabledFor(logging.DEBUG):
         yield _Lines()
     else:
         columns = (
