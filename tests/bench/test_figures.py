@@ -20,9 +20,12 @@ from unida.bench.figures import (
     curves,
     embedding,
     histograms,
+    pair_losses,
     run_selection,
+    signal_to_noise,
     theme,
     tsne,
+    view_noise,
 )
 from unida.bench.figures.run import FIGURES, save, to_csv
 from unida.bench.figures.run_selection import Choice
@@ -144,7 +147,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_figure_is_a_picture_a_drawing_and_a_table(bench: Path) -> None:
-    for kind in FIGURES:
+    for kind in sorted(FIGURES.keys() - {"tsne", "views"}):  # of other runs
         stem = bench / "figures" / f"{kind}-office-unda"
         with Image.open(stem.with_suffix(".png")) as image:
             colours = np.asarray(image.convert("RGB"))
@@ -157,7 +160,7 @@ def test_every_figure_is_a_picture_a_drawing_and_a_table(bench: Path) -> None:
 
 
 def test_the_same_results_give_the_same_bytes(bench: Path, tmp_path: Path) -> None:
-    kinds = ("noise", "tsne", "scores")  # lines, a seeded embedding, histograms
+    kinds = ("noise", "tsne-z", "scores")  # lines, a seeded embedding, histograms
     Figure(bench, kinds, tmp_path).execute()
     made = sorted(path.name for path in tmp_path.iterdir())
     assert len(made) == 3 * len(kinds)
@@ -325,7 +328,7 @@ def test_a_far_score_does_not_squeeze_the_rest() -> None:
 
 
 def test_dots_show_the_true_class_and_cross_the_mistakes(bench: Path) -> None:
-    rows = read_csv(bench / "figures" / "tsne-office-unda.csv")
+    rows = read_csv(bench / "figures" / "tsne-z-office-unda.csv")
     runs = {run.result.entry: run for run in read_runs(bench) if not run.result.seed}
     folder = runs["ovanet"].folder
     assert folder is not None
@@ -336,9 +339,11 @@ def test_dots_show_the_true_class_and_cross_the_mistakes(bench: Path) -> None:
     assert len(part) == len(arrays.labels) + len(arrays.source_labels)
     wrong = [row["mistake"] == "True" for row in target]
     assert wrong == (predictions != arrays.labels).tolist()
-    names = [*CLASSES, UNKNOWN]
-    assert [row["class_name"] for row in target] == [names[k] for k in arrays.labels]
-    assert {row["number"] for row in target if row["class_name"] == UNKNOWN} == {"0"}
+    assert {row["class_name"] for row in target} == {*CLASSES[:-1], "class 4", "class 5"}
+    numbers = {row["class_name"]: int(row["number"]) for row in part}
+    assert numbers == {"bike": 1, "mug": 2, "pen": 3, "ruler": 4, "class 4": -1, "class 5": -2}
+    is_unknown = [int(row["number"]) < 0 for row in target]
+    assert is_unknown == (arrays.labels == len(CLASSES)).tolist()
     assert not [r for r in part if r["domain"] == "source" and r["mistake"] == "True"]
 
 
@@ -366,7 +371,9 @@ def test_names_of_any_kind_neither_break_the_text_nor_the_layout(tmp_path: Path)
     Figure(tmp_path).execute()
     made = sorted((tmp_path / "figures").glob("*"))
     assert {path.suffix for path in made} == {".png", ".svg", ".csv"}
-    assert len(made) == 3 * (len(FIGURES) - 1)  # there is one number of unknown classes
+    # There is one number of unknown classes and one strength of views, and of no run the features
+    # of the backbone.
+    assert len(made) == 3 * (len(FIGURES) - 3)
     for path in made:
         if path.suffix == ".svg":
             assert "../$d_<&>" in texts(path)
@@ -376,7 +383,7 @@ def test_names_of_any_kind_neither_break_the_text_nor_the_layout(tmp_path: Path)
     (table,) = [path for path in made if path.name.startswith("tsne") and path.suffix == ".csv"]
     with table.open(newline="", encoding="utf-8", errors="surrogateescape") as file:
         names = {row["class_name"] for row in csv.DictReader(file)}
-    assert names == {*HOSTILE, UNKNOWN}
+    assert names >= {*HOSTILE}
     assert "$x_1^" in texts(table.with_suffix(".svg"))
 
 
@@ -425,6 +432,7 @@ def test_a_list_of_results_gives_what_needs_no_folder(
     assert next(line for line in logged if line.startswith("wrote")).endswith(".svg and .csv")
     for kind, reason in (
         ("tsne", "No run has scores.npz"),
+        ("views", "No loss was run at two strengths"),
         ("scores", "No run has scores.npz"),
         ("curves", "No run has metrics.jsonl"),
         ("noise", "No entry was run at two or more levels of label noise."),
@@ -447,10 +455,10 @@ def test_damaged_files_are_answered_in_a_sentence(tmp_path: Path) -> None:
         histograms.scores(runs, OWN)
     (run / "scores.npz").write_bytes(b"PK\x03\x04 cut off")
     with pytest.raises(UserError, match="does not hold the scores"):
-        tsne.tsne(runs, OWN)
+        tsne.of_classifier(runs, OWN)
     np.savez(run / "scores.npz", **arrays | {"features": np.full_like(arrays["features"], np.nan)})
     with pytest.raises(UserError, match="not finite"):
-        tsne.tsne(runs, OWN)
+        tsne.of_classifier(runs, OWN)
     (run / "metrics.jsonl").write_text('{"step": 1')
     with pytest.raises(UserError, match="not the log of a run"):
         curves.curves(runs, OWN)
@@ -558,7 +566,122 @@ def test_lines_and_classes_have_distinct_styles() -> None:
         (i % len(theme.COLOURS), i % len(theme.LINES), i % len(theme.MARKERS)) for i in range(24)
     }
     assert len(lines) == 24
-    styles = {tuple(sorted(tsne._style(k, "target").items())) for k in range(43)}
-    assert len(styles) == 43
-    for k in range(43):
+    classes = [*range(-50, 0), *range(1, 43)]
+    styles = {tuple(sorted(tsne._style(k, "target").items())) for k in classes}
+    assert len(styles) == len(classes)
+    for k in range(1, 43):
         assert tsne._style(k, "target")["marker"] != tsne._style(k, "source")["marker"]
+
+
+def test_the_backbones_features_are_shown_where_a_run_has_them(tmp_path: Path) -> None:
+    run = write_run(tmp_path, make_result())
+    with pytest.raises(UserError, match="trained backbone"):
+        tsne.of_backbone(read_runs(tmp_path), OWN)
+    arrays = make_arrays(4, 6)
+    names = {"backbone": "features", "source_backbone": "source_features"}
+    turned = {new: -arrays[old] for new, old in names.items()}
+    np.savez(run / "scores.npz", **arrays | turned)
+    data = tsne.of_backbone(read_runs(tmp_path), OWN)
+    assert "backbone" in data.title
+    assert len(data.rows) == len(arrays["labels"]) + len(arrays["source_labels"])
+    np.savez(run / "scores.npz", **arrays | turned | {"backbone": turned["backbone"][1:]})
+    with pytest.raises(UserError, match="different lengths"):
+        tsne.of_backbone(read_runs(tmp_path), OWN)
+
+
+# --- view noise
+
+
+def of_views(contrast: str, crop: float, h: float, **changes: Any) -> Result:
+    result = make_result(f"san:contrast={contrast}:crop={crop}", h, **changes)
+    settings = {"contrast": contrast, "crop": crop}
+    return dataclasses.replace(result, settings=settings, ranking={"auroc": h + 0.05})
+
+
+def test_view_noise_is_h_and_auroc_against_both_strengths() -> None:
+    runs = alone(
+        *(of_views("scaled", crop, crop) for crop in (0.9, 0.5, 0.1)),
+        *(of_views("info_nce", crop, crop / 2) for crop in (0.9, 0.5, 0.1)),
+        *(of_views("scaled", 0.5, 0.7, jitter=jitter) for jitter in (0.0, 2.0)),
+        of_views("scaled", 0.5, 0.9, seed=1),
+        of_views("scaled", 0.3, 0.9, jitter=2.0),  # both strengths changed: in no line
+    )
+    rows = view_noise.view_noise(runs, OWN).rows
+    found = {(r.axis, r.contrast, r.strength, r.score): r.mean_percent for r in rows}
+    assert found["crop", "SCL", 0.1, "H"] == pytest.approx(90)
+    assert found["crop", "SCL", 0.5, "H"] == pytest.approx(70)  # of 50 and 90
+    assert found["crop", "InfoNCE", 0.9, "AUROC"] == pytest.approx(10)
+    assert found["jitter", "SCL", 2.0, "AUROC"] == pytest.approx(75)
+    assert ("crop", "SCL", 0.7, "H") not in found
+    assert {r.seeds for r in rows} == {1, 2}
+
+
+def test_views_of_a_frozen_backbone_are_no_view_noise() -> None:
+    runs = alone(*(of_views("scaled", crop, crop, frozen=True) for crop in (0.9, 0.1)))
+    with pytest.raises(UserError, match="two strengths"):
+        view_noise.view_noise(runs, OWN)
+
+
+# --- the losses themselves
+
+
+def test_cl_does_not_know_a_noisy_pair_and_scl_does() -> None:
+    losses = dict(pair_losses.LOSSES)
+    pulls = {
+        (name, noisy): pair_losses._pull(loss, distance, noisy, 60)
+        for name, (loss, distance) in losses.items()
+        for noisy in (False, True)
+    }
+    for name in losses:
+        clean, noisy = pulls[name, False], pulls[name, True]
+        if name.startswith("CL") or "real" in name:  # P is hard, or flat
+            assert noisy == pytest.approx(clean, rel=0.02), name
+        else:
+            assert abs(noisy) < 0.2 * clean, name
+    assert pulls["CL, InfoNCE (Eq. 1)", True] > 0
+
+
+def test_the_difference_of_the_losses_does_not_vanish_where_the_appendix_says() -> None:
+    found = pair_losses.difference().rows
+    rows = {(r.pair, r.alpha, round(r.distance, 3)): r.difference for r in found}
+    assert rows["positive, as printed", 0.0, 1.0] == 0
+    # κ^100(1) = .2407658969 and κ^10(1) = .2303619892: (1 − .2408) ln(1/.2304 − 1)
+    assert rows["positive", 0.0, 1.0] == pytest.approx(0.7592341031 * np.log(1 / 0.2303619892 - 1))
+    assert rows["negative", 0.5, 1.0] == pytest.approx(-0.2407658969 * np.log(1 / 0.2303619892 - 1))
+
+
+def test_the_proof_s_ratio_is_that_of_a_hand_and_fails_where_p_exceeds_one() -> None:
+    rows = [*signal_to_noise._of_proof()]
+    at = {(row.alpha, round(row.similarity, 2)): row for row in rows}
+    s, t = 0.5, signal_to_noise.UNLIKE
+    cl = (-np.log(s) - np.log(1 - t)) / (-np.log(t) - np.log(1 - s))
+    assert at[0.0, 0.5].ratio_cl == pytest.approx(cl)
+    assert at[0.0, 0.5].ratio_scl == pytest.approx(1)  # P is Q: no loss tells them apart
+    assert all(row.holds for row in rows if not row.alpha)
+    failed = [row for row in rows if not row.holds]
+    assert failed
+    assert all(np.exp(row.alpha) * row.similarity > 1 for row in failed)
+
+
+def test_the_ratio_of_a_batch_counts_clean_and_noisy_images() -> None:
+    y, z = signal_to_noise._made_up()
+    row = signal_to_noise._of_batch("made up", "scaled", 0.5, y, z)
+    assert row.ratio_cl < 1 < row.ratio_scl  # CL is large on noisy pairs, SCL is not
+    assert row.gradient_scl > row.gradient_cl
+    assert row.holds
+
+
+def test_analyses_need_no_results_and_other_figures_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pair_losses, "DRAWS", 1)
+    monkeypatch.setattr(signal_to_noise, "_of_digits", lambda: iter(()))
+    kinds = ("gradients", "difference", "snr")
+    Figure(kinds=kinds, out=tmp_path).execute()
+    assert {p.name for p in tmp_path.iterdir()} == {
+        f"{kind}.{ending}" for kind in kinds for ending in ("png", "svg", "csv")
+    }
+    for kind in kinds:
+        assert len(read_csv(tmp_path / f"{kind}.csv")) > 10
+    with pytest.raises(UserError, match="results"):
+        Figure(kinds=("noise",)).execute()

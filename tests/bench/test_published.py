@@ -1,4 +1,4 @@
-"""What the paper printed, against METHODS §13.7 and §14.2."""
+"""What the paper printed: averages and slips, as on docs/methods/san.md."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from unida.bench.tables.published import PublishedTable, paper
 
 TABLES = {(table.data, table.setting): table for table in paper().tables}
 
-# METHODS §14.2: averages quoted from the paper's tables.
+# Averages quoted from the paper's tables.
 NAMES = ("DANCE", "DCC", "OVANet", "TNT", "GATE", "D+SPA", "SAN", "SAN*")
 AVERAGES = {
     ("office", "unda"): (80.3, 80.2, 86.5, 85.4, 87.6, 87.2, 91.8, 93.5),

@@ -1,4 +1,4 @@
-"""H-score and its relatives: the check case of METHODS.md §1.3, its limits and its invariances."""
+"""H-score and its relatives: the check case of docs/methods/index.md, limits, invariances."""
 
 import dataclasses
 import itertools

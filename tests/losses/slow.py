@@ -1,4 +1,4 @@
-"""The losses once more, one pair at a time, from the paper's equations and METHODS.md §13.
+"""The losses once more, one pair at a time, from the paper's equations and docs/methods/san.md.
 
 Plain Python on lists of floats: nothing here calls the package or torch's own losses.
 """

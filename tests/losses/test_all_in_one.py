@@ -1,4 +1,4 @@
-"""All-in-One loss: METHODS.md §13.5, a slow copy of the equations, limits, invariances."""
+"""All-in-One loss: docs/methods/san.md, a slow copy of the equations, limits, invariances."""
 
 import math
 from itertools import product
@@ -46,7 +46,7 @@ def gradient(loss: Tensor, logits: Tensor) -> Tensor:
     return found
 
 
-# --- the check cases of METHODS.md §13.5
+# --- the check cases of docs/methods/san.md
 
 
 def test_one_softmax_covers_both_outputs() -> None:

@@ -1,4 +1,4 @@
-"""Soft contrastive loss: METHODS.md §13.5, a slow copy of the equations, limits, invariances."""
+"""Soft contrastive loss: docs/methods/san.md, a slow copy of the equations, limits, invariances."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The losses of DANCE: METHODS.md §5.8, a slow copy, limits, invariances."""
+"""The losses of DANCE: docs/methods/dance.md, a slow copy, limits, invariances."""
 
 import math
 from collections.abc import Sequence
@@ -70,7 +70,7 @@ def copy(prototypes: Tensor, features: Tensor, memory: Tensor, index: Tensor) ->
     return total / len(unit)
 
 
-# --- the check cases of METHODS.md §5.8
+# --- the check cases of docs/methods/dance.md
 
 
 def test_the_entropies_of_the_check_case() -> None:

@@ -1,4 +1,4 @@
-"""DCC's losses: METHODS.md §7.8, slow copies of the equations, limits."""
+"""DCC's losses: docs/methods/dcc.md, slow copies of the equations, limits."""
 
 import math
 from collections.abc import Sequence

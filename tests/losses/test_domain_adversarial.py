@@ -1,4 +1,4 @@
-"""The weighted domain loss: METHODS.md §3.8, a slow copy, limits."""
+"""The weighted domain loss: docs/methods/uan.md, a slow copy, limits."""
 
 import math
 

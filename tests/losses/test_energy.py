@@ -1,4 +1,4 @@
-"""The unknown logit: METHODS.md §11.8, identities, limits."""
+"""The unknown logit: docs/methods/gate.md, identities, limits."""
 
 import math
 

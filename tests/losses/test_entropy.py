@@ -1,4 +1,4 @@
-"""Two-way entropy: METHODS.md §6.8 and §13.5, a slow copy, limits, invariances."""
+"""Two-way entropy: docs/methods/ovanet.md and san.md, a slow copy, limits, invariances."""
 
 import math
 

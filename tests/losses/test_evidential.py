@@ -1,4 +1,4 @@
-"""Evidential losses: METHODS.md §10.8, slow copies, limits, gradients."""
+"""Evidential losses: docs/methods/tnt.md, slow copies, limits, gradients."""
 
 import math
 from itertools import product

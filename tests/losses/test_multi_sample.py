@@ -1,4 +1,4 @@
-"""The multi-sample contrast: METHODS.md §10.8, a slow copy, empty cases."""
+"""The multi-sample contrast: docs/methods/tnt.md, a slow copy, empty cases."""
 
 import math
 from itertools import product

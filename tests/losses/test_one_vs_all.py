@@ -1,4 +1,4 @@
-"""Open-set loss of OVANet: METHODS.md §6.8, a slow copy, limits, invariances."""
+"""Open-set loss of OVANet: docs/methods/ovanet.md, a slow copy, limits, invariances."""
 
 import math
 from itertools import product
@@ -48,7 +48,7 @@ def copy(logits: Tensor, labels: Tensor) -> float:
     return sum(positive + negative for positive, negative in terms) / (2 * len(terms))
 
 
-# --- the check cases of METHODS.md §6.8
+# --- the check cases of docs/methods/ovanet.md
 
 
 def test_the_shares_of_the_check_case() -> None:

@@ -1,4 +1,4 @@
-"""Cross-entropy with soft targets: METHODS.md §9.8, a slow copy, limits."""
+"""Cross-entropy with soft targets: docs/methods/glc.md, a slow copy, limits."""
 
 import math
 

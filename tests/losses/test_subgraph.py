@@ -1,4 +1,4 @@
-"""The contrast of subgraphs: METHODS.md §11.8, a slow copy, gradients."""
+"""The contrast of subgraphs: docs/methods/gate.md, a slow copy, gradients."""
 
 import math
 

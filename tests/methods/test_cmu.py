@@ -1,4 +1,4 @@
-"""CMU: METHODS.md §4A, its phases, what it remembers of the target, its settings."""
+"""CMU: docs/methods/cmu.md, its phases, what it remembers of the target, its settings."""
 
 import math
 from collections.abc import Callable
@@ -135,7 +135,7 @@ def test_every_head_has_its_own_view_and_its_own_start() -> None:
     assert [h.weight.std().item() for h in wide.heads] == pytest.approx(stds, rel=0.02)
 
 
-# --- the adversarial phase, by METHODS.md §4.8
+# --- the adversarial phase, by docs/methods/cmu.md
 
 
 def as_logits(*images: list[list[float]]) -> list[FixedOutput]:

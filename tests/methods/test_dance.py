@@ -1,4 +1,4 @@
-"""DANCE: METHODS.md §5, its memory, its view of the target, its settings."""
+"""DANCE: docs/methods/dance.md, its memory, its view of the target, its settings."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""DCC: METHODS.md §7, its decision, its clusters, its batches, its settings."""
+"""DCC: docs/methods/dcc.md, its decision, its clusters, its batches, its settings."""
 
 import dataclasses
 from typing import Any

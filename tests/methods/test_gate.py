@@ -1,4 +1,4 @@
-"""GATE: METHODS.md §11, who gets a gradient from what, edge cases, its settings."""
+"""GATE: docs/methods/gate.md, who gets a gradient from what, edge cases, its settings."""
 
 import math
 from dataclasses import replace
@@ -27,7 +27,7 @@ TARGET = F.normalize(tensor([[1.0, 0.1], [0.1, 1], [-1, 0.2]]))
 
 
 def six_points(step: int = 0, **settings: Any) -> tuple[Any, Batch]:
-    """A method on the six points of METHODS.md: its input is z itself."""
+    """A method on the six points of docs/methods/tnt.md: its input is z itself."""
     method = build("gate", Sizes(3, 3, 3, 3, 8), width=2, **settings).double()
     method.backbone, method.neck = nn.Identity(), nn.Identity()
     numbers = torch.arange(3)
@@ -89,7 +89,7 @@ def test_the_weights_of_the_alignment_are_round_trips_over_their_mean(
 def test_the_contrast_is_of_the_subgraphs_of_anchors() -> None:
     method, batch = six_points(sub=1.0)
     found = method.losses(batch)["sub"]
-    i, j = torch.tensor([0, 2]), torch.tensor([0, 1])  # METHODS.md §11.8
+    i, j = torch.tensor([0, 2]), torch.tensor([0, 1])  # docs/methods/gate.md
     expected = subgraph_contrast(subgraph_means(SOURCE, i, 4), subgraph_means(TARGET, j, 4))
     torch.testing.assert_close(found, expected)
 

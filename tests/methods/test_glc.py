@@ -1,4 +1,4 @@
-"""GLC: METHODS.md §9, two separate stages, its banks, its settings."""
+"""GLC: docs/methods/glc.md, two separate stages, its banks, its settings."""
 
 import dataclasses
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""OVANet: decisions of METHODS.md §6.8, its heads, its settings."""
+"""OVANet: decisions of docs/methods/ovanet.md, its heads, its settings."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Source only: the check case of METHODS.md §2, and that the target is never used."""
+"""Source only: the check case of docs/methods/source_only.md, and that the target is never used."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""SPA: METHODS.md §12, how it sits on DCC and OVANet, its words, its pretext task, its settings."""
+"""SPA: docs/methods/spa.md, how it sits on DCC and OVANet, words, pretext task, settings."""
 
 import dataclasses
 from pathlib import Path

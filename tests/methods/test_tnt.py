@@ -1,4 +1,4 @@
-"""TNT: METHODS.md §10, its thresholds and memories, its switches, its settings."""
+"""TNT: docs/methods/tnt.md, its thresholds and memories, its switches, its settings."""
 
 import math
 from dataclasses import replace
@@ -93,7 +93,7 @@ def test_kappa_rises_over_the_first_part_of_the_run() -> None:
 
 
 def test_the_contrast_is_with_mutual_neighbours_of_both_memories() -> None:
-    """The six points of METHODS.md §10.8, all of them in the memories, k = 1."""
+    """The six points of docs/methods/tnt.md, all of them in the memories, k = 1."""
     method = build("tnt", Sizes(3, 3, 3, 3, 8), width=2, k=1, tau=0.1, lam1=1.0).double()
     method.backbone, method.neck = nn.Identity(), nn.Identity()
     source = nn.functional.normalize(tensor([[1.0, 0], [0.9, 0.2], [0, 1]]))

@@ -1,4 +1,4 @@
-"""UAN: METHODS.md §3, who gets a gradient from what, its switches, its settings."""
+"""UAN: docs/methods/uan.md, who gets a gradient from what, its switches, its settings."""
 
 import math
 from typing import Any
@@ -33,7 +33,7 @@ class OutputsInTurn(nn.Module):
 
 
 def check_case(**settings: Any) -> dict[str, Tensor]:
-    """The losses of METHODS.md §3.8: parts of the network are replaced by their outputs there."""
+    """The losses of docs/methods/uan.md: parts of the network are replaced by their outputs."""
     method = build("uan", Sizes(3, 40, 24, 3, 8), **settings)
     method.backbone, method.bottleneck, method.classifier = (nn.Identity() for _ in range(3))
     method.auxiliary = OutputsInTurn([0.9, 0.5, 0.2], [0.9, 0.5, 0.2])

@@ -1,4 +1,4 @@
-"""UniOT: METHODS.md §8, its queue, class masses, predictions on a whole set, settings."""
+"""UniOT: docs/methods/uniot.md, its queue, class masses, predictions on a whole set, settings."""
 
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,7 @@ def ready(**settings: Any) -> Any:
 
 
 def slow_pcd(method: Any, v: Tensor, index: list[int], fill: Tensor) -> Tensor:
-    """Image by image, from METHODS.md."""
+    """Image by image, from docs/methods/uniot.md."""
     rows = F.normalize(method.target_prototypes.weight)
     known = set(index)
     neighbours = []

@@ -1,4 +1,4 @@
-"""Consensus of clusters and classes: METHODS.md §7.8, a slow copy, edges, the memory."""
+"""Consensus of clusters and classes: docs/methods/dcc.md, a slow copy, edges, the memory."""
 
 import math
 

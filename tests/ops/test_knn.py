@@ -1,4 +1,4 @@
-"""Mutual neighbours and k-NN predictions: METHODS.md §9 and §10.8, slow copies, empty rows."""
+"""Mutual neighbours, k-NN predictions: docs/methods/glc.md and tnt.md, slow copies, empty rows."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Mosaics and mixtures: METHODS.md §11.8, every cell, the draws."""
+"""Mosaics and mixtures: docs/methods/gate.md, every cell, the draws."""
 
 from collections import Counter
 

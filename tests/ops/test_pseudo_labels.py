@@ -1,4 +1,4 @@
-"""One-vs-all pseudo labels and the class ratio: METHODS.md §9, a slow copy, limits, edges."""
+"""One-vs-all pseudo labels and the class ratio: docs/methods/glc.md, a slow copy, limits, edges."""
 
 import math
 from itertools import product

@@ -1,4 +1,4 @@
-"""Walks, anchors and subgraphs: METHODS.md §11.8, slow copies, empty and small cases."""
+"""Walks, anchors and subgraphs: docs/methods/gate.md, slow copies, empty and small cases."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Transport: METHODS.md §8, a slow copy of both scalings, the problem's own conditions, edges."""
+"""Transport: docs/methods/uniot.md, slow copies of both scalings, the problem's own conditions."""
 
 import math
 
@@ -72,7 +72,7 @@ def slow_unbalanced(s: list[list[float]], beta: list[float], rounds: int) -> lis
     return [[u[i] * kernel[i][j] * v[j] for j in range(k)] for i in range(n)]
 
 
-# --- the check cases of METHODS.md §8
+# --- the check cases of docs/methods/uniot.md
 
 
 def test_sinkhorn_of_the_check_case() -> None:
@@ -145,7 +145,7 @@ def test_the_plan_is_where_the_objective_is_least() -> None:
     similarity, beta = draw(0, 4, 3), tensor([0.5, 0.3, 0.2])
     plan = unbalanced_sinkhorn(similarity, beta, reg=0.2, stop=0.0, rounds=2000).requires_grad_()
     rows, columns = plan.sum(1), plan.sum(0)
-    entropy = (plan * (plan.log() - 1)).sum()  # against ones: what METHODS.md fixes
+    entropy = (plan * (plan.log() - 1)).sum()  # against ones: what docs/methods/uniot.md fixes
 
     def kl(a: Tensor, b: Tensor) -> Tensor:
         return (a * (a / b).log() - a + b).sum()

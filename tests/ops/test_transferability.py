@@ -1,4 +1,4 @@
-"""Weights of UAN and CMU: METHODS.md §3.8 and §4.8, slow copies, edge cases."""
+"""Weights of UAN and CMU: docs/methods/uan.md and cmu.md, slow copies, edge cases."""
 
 import math
 import statistics

@@ -1,4 +1,4 @@
-"""Entropy, energy and evidence: METHODS.md §9.8, §10.8 and §11.8, gradients, limits."""
+"""Entropy, energy and evidence: docs/methods/glc.md, tnt.md and gate.md, gradients, limits."""
 
 import pytest
 import torch

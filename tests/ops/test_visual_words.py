@@ -1,4 +1,4 @@
-"""Visual words: METHODS.md §12.8, locations, order, and the entropies of the assignment."""
+"""Visual words: docs/methods/spa.md, locations, order, and the entropies of the assignment."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Protocols: the built-in ones against METHODS.md, other data, and trees of all kinds."""
+"""Protocols: the built-in ones as on docs/methods/index.md, other data, trees of all kinds."""
 
 import dataclasses
 import os
@@ -21,8 +21,8 @@ from unida.protocols.tasks import Protocol, load_protocol, parse_tasks, split_of
 
 BUILT_IN = ("digits", "domainnet", "office-31", "office-caltech10", "office-home", "visda")
 
-# Shared, source-private and target-private classes; METHODS.md §1.1 and the partial and closed
-# settings of the literature.
+# Shared, source-private and target-private classes: docs/methods/index.md, and the partial and
+# closed settings of the literature.
 SIZES = {
     "office-31": {
         "unda": (10, 10, 11), "oda": (10, 0, 11), "pda": (10, 21, 0), "closed": (31, 0, 0),
@@ -42,7 +42,7 @@ SIZES = {
     "digits": {"unda": (6, 2, 2), "oda": (6, 0, 2), "pda": (6, 4, 0), "closed": (10, 0, 0)},
 }  # fmt: skip
 
-# Images as source, as target and unknown, in METHODS.md §1.1 and §1.4 and in shared/README.md.
+# Images as source, as target and unknown, in the lists of the papers.
 IMAGES = {
     ("office-31", "unda", "amazon"): (1808, 1967, 1009),
     ("office-31", "unda", "dslr"): (323, 332, 175),

@@ -1,4 +1,4 @@
-"""Schedules: METHODS.md §1.2 and §7.8."""
+"""Schedules: docs/methods/index.md and dcc.md."""
 
 import pytest
 

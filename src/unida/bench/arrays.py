@@ -29,6 +29,9 @@ class Arrays:
         features: of the target, reduced by PCA.
         source_labels: classes of a sample of the source.
         source_features: their features, in the same PCA space.
+        backbone: features of the backbone, of the target, reduced by PCA; None where it was not
+            trained, and in runs of earlier versions.
+        source_backbone: the same of the sample of the source.
     """
 
     labels: IntArray
@@ -39,9 +42,12 @@ class Arrays:
     features: npt.NDArray[np.float32]
     source_labels: IntArray
     source_features: npt.NDArray[np.float32]
+    backbone: npt.NDArray[np.float32] | None = None
+    source_backbone: npt.NDArray[np.float32] | None = None
 
     def save(self, path: Path) -> None:
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        content = {name: array for name, array in found.items() if array is not None}
         write_file(path, lambda file: np.savez_compressed(file, **content))
 
 
@@ -57,11 +63,15 @@ def read_arrays(folder: Path, refine: str = ALONE) -> Arrays:
         file = scores_file(folder)  # a run of results format 1 has only one file
     try:
         with np.load(file) as content:
-            arrays = Arrays(**{field.name: content[field.name] for field in fields(Arrays)})
+            optional = {"backbone", "source_backbone"} - {*content}
+            names = {field.name for field in fields(Arrays)} - optional
+            arrays = Arrays(**{name: content[name] for name in names})
     except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{file} does not hold the scores of a run ({error!r}).") from None
     of_target = (arrays.labels, arrays.true_class, arrays.best, arrays.unknown_score)
     n_target, n_source = len(arrays.features), len(arrays.source_features)
-    if {len(a) for a in of_target} != {n_target} or len(arrays.source_labels) != n_source:
+    lengths = {len(a) for a in (*of_target, arrays.backbone) if a is not None}
+    of_source = (arrays.source_labels, arrays.source_backbone)
+    if lengths != {n_target} or {len(a) for a in of_source if a is not None} != {n_source}:
         raise UserError(f"{file} holds arrays of different lengths.")
     return arrays

@@ -77,8 +77,20 @@ def run_jobs(
 
 
 def resolve_entries(text: str) -> list[str]:
-    """Return the entries of a list with commas between; `all` and `ablation` are groups."""
-    groups = {"all": [*METHODS], "ablation": ["san", *(v for v in PRESETS if v[:3] == "san")]}
+    """Return the entries of a list with commas between.
+
+    Groups are `all`, `ablation` and `views`: SAN with SCL, InfoNCE and neither, on views that cut
+    away more and more.
+    """
+    groups = {
+        "all": [*METHODS],
+        "ablation": ["san", *(v for v in PRESETS if v[:3] == "san")],
+        "views": [
+            f"san:contrast={contrast}:crop={crop}"
+            for contrast in ("scaled", "info_nce", "none")
+            for crop in (0.9, 0.7, 0.5, 0.3, 0.1)
+        ],
+    }
     names = [name.strip() for name in text.split(",") if name.strip()]
     require(bool(names), "methods", text, "one name at least")
     return [entry for name in names for entry in groups.get(name, [name])]

@@ -6,13 +6,14 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from unida import __version__
 from unida.bench.arrays import Arrays
@@ -22,7 +23,8 @@ from unida.config import ENVIRONMENT, RunConfig
 from unida.data.domain import Domain, load_domains
 from unida.data.embeddings import embed
 from unida.data.samples import read_labelled
-from unida.decision.inference import fit_target
+from unida.decision.inference import fit_target, predict_images
+from unida.decision.predictor import Predictor
 from unida.decision.rejection import Rule, fit_rules
 from unida.evaluation.evaluate import (
     Evaluation,
@@ -38,7 +40,7 @@ from unida.model import Model
 from unida.ops.pca import joint_pca
 from unida.protocols.tasks import TaskFiles, load_protocol
 from unida.result import RunResult, ScoredDomain, balanced
-from unida.types import Scored
+from unida.types import Features, Scored
 from unida.utils.devices import pick_device
 from unida.utils.progress import NO_PROGRESS, ignore
 
@@ -92,8 +94,9 @@ def score_run(
         alone = (ALONE, target.classifier, model.rules)
     refined = [(refine, target.scored, model.rules)] if refine != ALONE else []
     names = true_names(target.samples.paths, task)
+    backbone = functools.cache(functools.partial(backbone_features, run))
     return [
-        _score(run, job, task, names, which, scored, rules, oracle)
+        _score(run, job, task, names, which, scored, rules, oracle, backbone)
         for which, scored, rules in (alone, *refined)
     ]
 
@@ -107,6 +110,7 @@ def _score(
     scored: Scored,
     rules: Mapping[str, Rule],
     oracle: Oracle | None,
+    backbone: Callable[[], list[Features]],
 ) -> tuple[Result, Arrays]:
     found = compare(scored, names, task.known_classes, rules)
     ranking = rank(found)
@@ -135,7 +139,24 @@ def _score(
         made_with=_made_with(model, config),
         oracle=oracle.best(refine) if oracle else {},
     )
-    return result, _arrays(found, run.source)
+    return result, _arrays(found, run.source, backbone)
+
+
+def backbone_features(run: RunResult) -> list[Features]:
+    """Return the backbone's features of target and source sample, in one PCA space.
+
+    Of a frozen backbone there are none: they are the same for every method.
+    """
+    if run.config.model.frozen:
+        return []
+    samples = {"source": run.source.samples, "target": run.target.samples}
+    device = run.model.device
+    domains = load_domains(run.config, device, samples, NO_PROGRESS.task)
+    found: list[Tensor] = []
+    predictor, size = Predictor(run.model.method), run.config.data.image_size
+    for name in ("target", "source"):
+        predict_images(predictor, domains[name].pixels, size, device, False, found)
+    return joint_pca([features.float().cpu().numpy() for features in found], DIMENSIONS)
 
 
 def true_names(paths: Sequence[Path], task: TaskFiles) -> npt.NDArray[np.str_]:
@@ -196,9 +217,12 @@ def _load_domains(config: RunConfig, task: TaskFiles, method: Method) -> dict[st
     return domains | {"source": balanced(domains["source"])}
 
 
-def _arrays(found: Evaluation, source: ScoredDomain) -> Arrays:
+def _arrays(
+    found: Evaluation, source: ScoredDomain, backbone: Callable[[], list[Features]]
+) -> Arrays:
     """Collect what figures need; features of both domains in the same PCA space."""
     scored = found.scored
+    y = backbone()
     of_target, of_source = joint_pca([scored.features, source.scored.features], DIMENSIONS)
     return Arrays(
         labels=found.labels,
@@ -209,6 +233,8 @@ def _arrays(found: Evaluation, source: ScoredDomain) -> Arrays:
         features=of_target,
         source_labels=source.labels,
         source_features=of_source,
+        backbone=y[0] if y else None,
+        source_backbone=y[1] if y else None,
     )
 
 

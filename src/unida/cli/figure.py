@@ -16,12 +16,14 @@ class Figure(Command):
     Example: unida figure results/office --kinds noise,tsne
     """
 
-    results: Annotated[Path, tyro.conf.Positional]
-    """Folder of a bench, or a file of results; features and losses need the folder."""
+    results: Annotated[Path | None, tyro.conf.Positional] = None
+    """Folder of a bench, or a file of results; features and losses need the folder. gradients,
+    difference and snr need none."""
     kinds: tuple[str, ...] = ("all",)
-    """Which: noise, unknowns, ablation, tsne, curves, scores, or all that the results allow."""
+    """Which: noise, unknowns, ablation, tsne, tsne-z, curves, scores, views, or all that the
+    results allow; and of the losses themselves gradients, difference, snr."""
     out: Path | None = None
-    """Folder to write to; by default figures in the folder of the results."""
+    """Folder to write to; by default figures in the folder of the results, or figures."""
     rule: str = "own"
     """Reject rule whose scores are shown."""
     task: str | None = None

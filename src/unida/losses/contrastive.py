@@ -77,6 +77,63 @@ def soft_contrastive(
         >>> soft_contrastive(y, y) < soft_contrastive(y, y[[0, 0, 1, 1]])
         tensor(True)
     """
+    options = {"bandwidth_y": bandwidth_y, "bandwidth_z": bandwidth_z, "sharpness": sharpness}
+    options |= {"unit": unit, "sigma_y": sigma_y, "near_rate": near_rate}
+    loss = pair_terms(*similarities(y, z, form, alpha, **options))  # type: ignore[arg-type]
+    positive, negative = pair_masks(len(loss), loss.device)
+    if form == "paper":
+        return (loss * (positive | negative)).sum(1).mean()
+    if form == "released":
+        return loss.masked_fill(~(positive | negative), 0).mean()
+    n_positive, n_negative = len(loss), len(loss) * (len(loss) - 2)
+    on_positives, on_negatives = ((loss * mask).sum() for mask in (positive, negative))
+    if balance:
+        return on_positives / n_positive + on_negatives / n_negative
+    return (on_positives + on_negatives) / (n_positive + n_negative)
+
+
+def pair_terms(p: Tensor, log_q: Tensor, log_not_q: Tensor) -> Tensor:
+    """Compute −[P ln Q + (1 − P) ln(1 − Q)] for every pair.
+
+    With P of 1 and 0 these are the terms of the contrastive loss (Eq. 2), with a soft P those of
+    SCL (Eq. 3).
+
+    Args:
+        p: (N, N), P.
+        log_q: (N, N), ln Q.
+        log_not_q: (N, N), ln(1 − Q).
+
+    Example:
+        >>> half = torch.tensor([[0.5]]).log()
+        >>> pair_terms(torch.ones(1, 1), half, half)
+        tensor([[0.6931]])
+    """
+    return -(p * log_q + (1 - p) * log_not_q)
+
+
+def similarities(
+    y: Tensor,
+    z: Tensor,
+    form: Form = "scaled",
+    alpha: float = 0.5,
+    *,
+    unit: bool = True,
+    bandwidth_y: float | None = None,
+    bandwidth_z: float = 0.3,
+    sharpness: float = 6.0,
+    sigma_y: float = 10.0,
+    near_rate: float = 1e4,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute P, ln Q and ln(1 − Q) of all pairs of views, (N, N) each (Eq. 4).
+
+    Arguments are those of `soft_contrastive`. The diagonal, a view with itself, means nothing.
+
+    Example:
+        >>> y = torch.eye(2).repeat(2, 1)
+        >>> p, log_q, _ = similarities(y, y)
+        >>> p[0, 2], log_q[0, 2] > log_q[0, 1]
+        (tensor(1.), tensor(True))
+    """
     y, z = _stacked_views(y, "y"), _stacked_views(z, "z")
     if len(y) != len(z):
         raise ValueError(f"y has {len(y)} rows but z {len(z)}")
@@ -85,8 +142,7 @@ def soft_contrastive(
     if form == "released":
         return _released(y, z, sigma_y, near_rate)
     if form == "scaled":
-        bandwidths = (bandwidth_y, bandwidth_z, sharpness)
-        return _scaled(y, z, alpha, unit, bandwidths, balance)
+        return _scaled(y, z, alpha, unit, (bandwidth_y, bandwidth_z, sharpness))
     raise ValueError(f"form is {form!r}; allowed: paper, released, scaled")
 
 
@@ -99,7 +155,7 @@ def _stacked_views(x: Tensor, name: str) -> Tensor:
     return at_least_float32(x)
 
 
-def _pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def pair_masks(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Build masks (N, N) of positives (two views of one image) and negatives (other images)."""
     row = torch.arange(n, device=device)
     image = row % (n // 2)
@@ -108,12 +164,11 @@ def _pairs(n: int, device: torch.device) -> tuple[Tensor, Tensor]:
     return same_image & ~self_pair, ~same_image
 
 
-def _paper(y: Tensor, z: Tensor, alpha: float) -> Tensor:
-    positive, negative = _pairs(y.shape[0], y.device)
+def _paper(y: Tensor, z: Tensor, alpha: float) -> tuple[Tensor, Tensor, Tensor]:
+    positive, _ = pair_masks(y.shape[0], y.device)
     p = t_kernel(squared_distances(y, y), NU_Y) * (1 + (math.exp(alpha) - 1) * positive.to(y.dtype))
     log_q = log_t_kernel(squared_distances(z, z), NU_Z, "pdf")
-    loss = -(p * log_q + (1 - p) * torch.log1p(-log_q.exp()))
-    return (loss * (positive | negative)).sum(1).mean()
+    return p, log_q, torch.log1p(-log_q.exp())
 
 
 def _scaled(
@@ -122,32 +177,28 @@ def _scaled(
     alpha: float,
     unit: bool,
     bandwidths: tuple[float | None, float, float],
-    balance: bool,
-) -> Tensor:
-    positive, negative = _pairs(y.shape[0], y.device)
+) -> tuple[Tensor, Tensor, Tensor]:
+    positive, negative = pair_masks(y.shape[0], y.device)
     bandwidth_y, bandwidth_z, sharpness = bandwidths
     y = y.detach()
     if unit:
         y, z = F.normalize(y), F.normalize(z)
     d2_y = squared_distances(y, y)
-    n_positive, n_negative = y.shape[0], y.shape[0] * (y.shape[0] - 2)
+    n_negative = y.shape[0] * (y.shape[0] - 2)
     unit_y = (
         ((d2_y * negative).sum() / n_negative / sharpness).clamp_min(1e-12)
         if bandwidth_y is None
         else bandwidth_y
     )
     p = t_kernel(d2_y / unit_y, NU_Y, "unit") * (1 + (math.exp(alpha) - 1) * positive.to(y.dtype))
-    p = p.clamp_max(1)
     q = t_kernel(squared_distances(z, z) / bandwidth_z, NU_Z, "unit").clamp(1e-6, 1 - 1e-6)
-    loss = -(p * q.log() + (1 - p) * torch.log1p(-q))
-    on_positives, on_negatives = ((loss * mask).sum() for mask in (positive, negative))
-    if balance:
-        return on_positives / n_positive + on_negatives / n_negative
-    return (on_positives + on_negatives) / (n_positive + n_negative)
+    return p.clamp_max(1), q.log(), torch.log1p(-q)
 
 
-def _released(y: Tensor, z: Tensor, sigma_y: float, near_rate: float) -> Tensor:
-    n, b = y.shape[0], y.shape[0] // 2
+def _released(
+    y: Tensor, z: Tensor, sigma_y: float, near_rate: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    b = y.shape[0] // 2
     d2 = squared_distances(y[:b], y[:b])
     self_pair = torch.eye(b, dtype=torch.bool, device=y.device)
     near = d2.detach().masked_fill(self_pair, math.inf).amin(1) / near_rate
@@ -156,8 +207,7 @@ def _released(y: Tensor, z: Tensor, sigma_y: float, near_rate: float) -> Tensor:
     d2_y = d2.repeat(2, 2) + offset[:, None] + offset
     p = _released_kernel(d2_y / sigma_y, NU_Y)
     q = _released_kernel(squared_distances(z, z), NU_Z)
-    loss = -(p * (q + 1e-12).log() + (1 - p) * (1 - q + 1e-12).log())
-    return loss.masked_fill(torch.eye(n, dtype=torch.bool, device=y.device), 0).mean()
+    return p, (q + 1e-12).log(), (1 - q + 1e-12).log()
 
 
 def _released_kernel(d2: Tensor, nu: float) -> Tensor:

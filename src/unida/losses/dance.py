@@ -36,7 +36,7 @@ def neighbourhood_clustering(
 
     Reference:
         Saito et al., "Universal Domain Adaptation through Self-Supervision", NeurIPS 2020,
-        neighbourhood clustering; METHODS.md §5.2.
+        neighbourhood clustering; docs/methods/dance.md.
 
     Example:
         >>> unit, memory, index = torch.eye(2), torch.zeros(2, 2), torch.tensor([0, 1])
@@ -64,7 +64,7 @@ def entropy_separation(logits: Tensor, rho: float, m: float) -> Tensor:
         A scalar, the mean over the batch.
 
     Reference:
-        Saito et al., NeurIPS 2020, entropy separation; METHODS.md §5.2.
+        Saito et al., NeurIPS 2020, entropy separation; docs/methods/dance.md.
 
     Example:
         >>> entropy_separation(torch.zeros(1, 2), rho=0.25, m=0.1)  # −(ln 2 − ¼)

@@ -33,7 +33,7 @@ def contrastive_domain_discrepancy(
 
     Reference:
         Li et al., "Domain Consensus Clustering for Universal Domain Adaptation", CVPR 2021;
-        METHODS.md §7.2.
+        docs/methods/dcc.md.
 
     Example:
         >>> rows = torch.tensor([[0.0], [1.0], [5.0], [6.0]])  # two classes, the domains are equal
@@ -89,7 +89,7 @@ def memory_contrast(
         A scalar, the mean over the batch.
 
     Reference:
-        Li et al., CVPR 2021 (released code); METHODS.md §7.2.
+        Li et al., CVPR 2021 (released code); docs/methods/dcc.md.
 
     Example:
         >>> memory_contrast(torch.eye(2), torch.tensor([0, 1]), torch.eye(2), temperature=1.0)

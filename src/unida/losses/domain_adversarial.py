@@ -25,7 +25,7 @@ def domain_adversarial(
 
     Reference:
         You et al., "Universal Domain Adaptation", CVPR 2019, E_D and, without weights, E_D';
-        METHODS.md §3.2. CMU and GATE use it with their own weights.
+        docs/methods/uan.md. CMU and GATE use it with their own weights.
 
     Example:
         >>> import torch

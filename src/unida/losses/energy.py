@@ -26,7 +26,7 @@ def energy_margin(logits: Tensor, unknown: Tensor, *, known: bool) -> Tensor:
 
     Reference:
         Reconstruction after Chen et al., "Geometric Anchor Correspondence Mining with Uncertainty
-        Modeling for Universal Domain Adaptation", CVPR 2022; METHODS.md §11.2.
+        Modeling for Universal Domain Adaptation", CVPR 2022; docs/methods/gate.md.
 
     Example:
         >>> import torch

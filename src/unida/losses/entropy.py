@@ -20,7 +20,7 @@ def open_entropy(logits: Tensor) -> Tensor:
 
     Reference:
         Saito and Saenko, "OVANet: One-vs-All Network for Universal Domain Adaptation", ICCV 2021,
-        open-set entropy minimisation; METHODS.md §6.2.
+        open-set entropy minimisation; docs/methods/ovanet.md.
 
     Example:
         >>> import torch
@@ -44,7 +44,7 @@ def assignment_entropy(logits: Tensor) -> Tensor:
 
     Reference:
         Reconstruction after Kundu et al., "Subsidiary Prototype Alignment for Universal Domain
-        Adaptation", NeurIPS 2022; METHODS.md §12.2.
+        Adaptation", NeurIPS 2022; docs/methods/spa.md.
 
     Example:
         >>> import torch
@@ -67,7 +67,7 @@ def word_usage(logits: Tensor) -> Tensor:
         A scalar from 0 to ln K.
 
     Reference:
-        As `assignment_entropy`; METHODS.md §12.7.
+        As `assignment_entropy`; docs/methods/spa.md.
 
     Example:
         >>> import torch

@@ -31,7 +31,7 @@ def evidential(alpha: Tensor, labels: Tensor, form: EvidentialForm = "digamma") 
     Reference:
         Sensoy et al., "Evidential Deep Learning to Quantify Classification Uncertainty", NeurIPS
         2018, the type II likelihood, cross-entropy and squared losses; which of them TNT uses is
-        not known, see METHODS.md §10.2.
+        not known, see docs/methods/tnt.md.
 
     Example:
         >>> evidential(torch.tensor([[3.0, 1.0]]), torch.tensor([0]), "log")  # ln 4/3
@@ -64,7 +64,7 @@ def evidential_kl(alpha: Tensor, labels: Tensor) -> Tensor:
         A scalar, the mean over the batch.
 
     Reference:
-        Sensoy et al., NeurIPS 2018; METHODS.md §10.2.
+        Sensoy et al., NeurIPS 2018; docs/methods/tnt.md.
 
     Example:
         >>> evidential_kl(torch.tensor([[9.0, 1.0]]), torch.tensor([0]))  # no evidence is wrong
@@ -94,7 +94,7 @@ def uncertainty_separation(u: Tensor, threshold: Tensor, margin: Tensor, mask: T
 
     Reference:
         Reconstruction after Chen et al., "Evidential Neighborhood Contrastive Learning for
-        Universal Domain Adaptation", AAAI 2022; METHODS.md §10.2.
+        Universal Domain Adaptation", AAAI 2022; docs/methods/tnt.md.
 
     Example:
         >>> u, delta, m = torch.tensor([0.25, 0.5]), torch.tensor([0.5, 0.5]), torch.tensor(0.125)

@@ -41,7 +41,7 @@ def multi_sample_contrast(
 
     Reference:
         Reconstruction after Chen et al., "Evidential Neighborhood Contrastive Learning for
-        Universal Domain Adaptation", AAAI 2022; METHODS.md §10.2.
+        Universal Domain Adaptation", AAAI 2022; docs/methods/tnt.md.
 
     Example:
         >>> near, positive, own = torch.tensor([[0]]), torch.tensor([[True]]), torch.tensor([-1])

@@ -25,7 +25,7 @@ def one_vs_all(logits: Tensor, labels: Tensor) -> Tensor:
 
     Reference:
         Saito and Saenko, "OVANet: One-vs-All Network for Universal Domain Adaptation", ICCV 2021,
-        hard negative classifier sampling; METHODS.md §6.2.
+        hard negative classifier sampling; docs/methods/ovanet.md.
 
     Example:
         >>> import torch

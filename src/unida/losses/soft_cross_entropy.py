@@ -20,7 +20,7 @@ def soft_cross_entropy(probs: Tensor, targets: Tensor, offset: float = 1e-5) -> 
 
     Reference:
         Qu et al., "Upcycling Models under Domain and Category Shift", CVPR 2023, global and local
-        clustering; METHODS.md §9.2.
+        clustering; docs/methods/glc.md.
 
     Example:
         >>> import torch

@@ -20,7 +20,7 @@ def subgraph_contrast(source: Tensor, target: Tensor, tau: float = 0.1) -> Tenso
 
     Reference:
         Reconstruction after Chen et al., "Geometric Anchor Correspondence Mining with Uncertainty
-        Modeling for Universal Domain Adaptation", CVPR 2022; METHODS.md §11.2.
+        Modeling for Universal Domain Adaptation", CVPR 2022; docs/methods/gate.md.
 
     Example:
         >>> subgraph_contrast(torch.eye(2), torch.eye(2), tau=1.0)

@@ -19,7 +19,7 @@ def inverse_decay(progress: float) -> float:
 
     Reference:
         Ganin and Lempitsky, "Unsupervised Domain Adaptation by Backpropagation", ICML 2015;
-        METHODS.md §1.2.
+        docs/methods/index.md.
 
     Example:
         >>> round(0.01 * inverse_decay(0.5), 11)

@@ -3,9 +3,17 @@
     noise      H and balanced H against wrong source labels
     unknowns   H and balanced H against the number of unknown classes
     ablation   H and balanced H of a method and its variants
-    tsne       features of source and target in the plane, mistakes crossed
+    tsne       features of the backbone in the plane, mistakes crossed
+    tsne-z     the same of the features the classifier uses
     curves     every loss over the steps
     scores     unknown scores of known and unknown images, with the thresholds
+    views      H and AUROC against the strength of the augmentation, for each contrastive loss
+
+Three need no results: they show the paper's losses themselves.
+
+    gradients  pull of CL and SCL on clean and noisy pairs of views
+    difference L_CL − L_SCL against distance
+    snr        signal-to-noise ratio of CL and SCL
 
 Each is written as PNG and SVG, with all that is drawn as CSV.
 """
@@ -15,13 +23,22 @@ import io
 import re
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from unida.bench.figures import comparison, curves, histograms, theme, tsne
+from unida.bench.figures import (
+    comparison,
+    curves,
+    histograms,
+    pair_losses,
+    signal_to_noise,
+    theme,
+    tsne,
+    view_noise,
+)
 from unida.bench.figures.run_selection import Choice
 from unida.bench.figures.sheet import FigureData
 from unida.bench.results import Run, read_runs
@@ -39,9 +56,21 @@ Draw = Callable[[FigureData[Any]], "Picture"]
 
 @dataclass(frozen=True)
 class FigureKind:
-    """A figure: from runs to rows, and from rows to a picture."""
+    """A figure: from runs to rows, and from rows to a picture.
+
+    Runs that differ in the options of `across` may be in one figure.
+    """
 
     prepare: Callable[[list[Run], Choice], FigureData[Any]]
+    draw: Draw
+    across: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """A figure without results: its rows, and from rows to a picture."""
+
+    prepare: Callable[[], FigureData[Any]]
     draw: Draw
 
 
@@ -49,14 +78,22 @@ FIGURES: dict[str, FigureKind] = {
     "noise": FigureKind(comparison.noise, comparison.draw_lines),
     "unknowns": FigureKind(comparison.unknowns, comparison.draw_lines),
     "ablation": FigureKind(comparison.ablation, comparison.draw_bars),
-    "tsne": FigureKind(tsne.tsne, tsne.draw_tsne),
+    "tsne": FigureKind(tsne.of_backbone, tsne.draw_tsne),
+    "tsne-z": FigureKind(tsne.of_classifier, tsne.draw_tsne),
     "curves": FigureKind(curves.curves, curves.draw_curves),
     "scores": FigureKind(histograms.scores, histograms.draw_histograms),
+    "views": FigureKind(view_noise.view_noise, view_noise.draw_view_noise, ("jitter",)),
+}
+
+ANALYSES: dict[str, Analysis] = {
+    "gradients": Analysis(pair_losses.gradients, pair_losses.draw_gradients),
+    "difference": Analysis(pair_losses.difference, pair_losses.draw_difference),
+    "snr": Analysis(signal_to_noise.signal_to_noise, signal_to_noise.draw_signal_to_noise),
 }
 
 
 def draw_figures(
-    results: Path,
+    results: Path | None,
     out: Path | None = None,
     *,
     kinds: Iterable[str] = ("all",),
@@ -68,22 +105,29 @@ def draw_figures(
     """Draw the requested figures that the results allow; log what was left out and why.
 
     Args:
-        results: folder of a bench, or a `.jsonl` file of results.
-        out: folder to write to; by default `figures` in the folder of the results.
-        kinds: names of `FIGURES`, or `all`.
+        results: folder of a bench, or a file of results; None for `ANALYSES` alone.
+        out: folder to write to; by default `figures` in the folder of the results, or here.
+        kinds: names of `FIGURES` and `ANALYSES`; `all` is all of the former.
         rule: reject rule whose scores are shown.
         task: only this task; by default all.
         entries: only these methods and variants; by default all.
         seed: of the runs in tsne and scores; by default the first.
     """
-    kinds, entries = _kinds(kinds), _list(entries)
+    analyses, kinds, entries = _analyses(kinds), _kinds(kinds, results), _list(entries)
     theme.need_matplotlib()
+    for name in analyses:
+        place = out or Path("figures")
+        logger.info("Computing %s.", name)
+        _write(ANALYSES[name].prepare(), ANALYSES[name].draw, place, name)
+        logger.info("wrote %s.png, .svg and .csv", place / name)
+    if results is None or not kinds:
+        return
     runs = _filtered(read_runs(results), task, entries)
     choice = Choice(rule, seed, bool(entries))
     out = out or (results if results.is_dir() else results.parent) / "figures"
     written = 0
-    for group, alike in _groups(runs).items():
-        for kind in kinds:
+    for kind in kinds:
+        for group, alike in _groups(runs, FIGURES[kind].across).items():
             name = f"{kind}-{group}"
             try:
                 data = FIGURES[kind].prepare(alike, choice)
@@ -140,12 +184,19 @@ def _copy(content: io.BytesIO, file: BinaryIO) -> None:
     file.write(content.getbuffer())
 
 
-def _kinds(given: Iterable[str]) -> list[str]:
+def _analyses(given: Iterable[str]) -> list[str]:
     kinds = _list(given)
+    return [name for name in ANALYSES if name in kinds]
+
+
+def _kinds(given: Iterable[str], results: Path | None) -> list[str]:
+    kinds, allowed = _list(given), f"{', '.join([*FIGURES, *ANALYSES])}, all"
     for kind in kinds:
-        require(kind in FIGURES or kind == "all", "kinds", kind, f"{', '.join(FIGURES)}, all")
-    require(bool(kinds), "kinds", "", f"{', '.join(FIGURES)}, all")
-    return [kind for kind in FIGURES if kind in kinds or "all" in kinds]
+        require(kind in (*FIGURES, *ANALYSES, "all"), "kinds", kind, allowed)
+    require(bool(kinds), "kinds", "", allowed)
+    needed = [kind for kind in FIGURES if kind in kinds or "all" in kinds]
+    require(results is not None or not needed, "results", "not given", "those of a bench")
+    return needed
 
 
 def _filtered(runs: list[Run], task: str | None, entries: list[str]) -> list[Run]:
@@ -165,11 +216,11 @@ def _filtered(runs: list[Run], task: str | None, entries: list[str]) -> list[Run
     ]
 
 
-def _groups(runs: list[Run]) -> dict[str, list[Run]]:
+def _groups(runs: list[Run], across: Collection[str] = ()) -> dict[str, list[Run]]:
     """Return runs that may be compared, under a name as short as possible."""
     groups: dict[tuple[str, str, frozenset[tuple[str, str]]], list[Run]] = defaultdict(list)
     for run in runs:
-        how = frozenset(traits(run.result).items())
+        how = frozenset(item for item in traits(run.result).items() if item[0] not in across)
         groups[run.result.data, run.result.setting, how].append(run)
     named: dict[str, list[Run]] = {}
     for (data, setting, how), alike in groups.items():

@@ -14,6 +14,8 @@ from unida.methods.presets import PRESETS
 FIRST = ("san", "ovanet")
 """The paper's method and its baseline come first; the others follow by name."""
 MOST_PANELS = 6
+ALL_METHODS = 18
+"""Most panels of a figure that compares all methods."""
 
 Key = TypeVar("Key")
 
@@ -65,7 +67,9 @@ def with_folder(runs: list[Run], file: str) -> list[Run]:
     return found
 
 
-def one_run_per_row(runs: list[Run], choice: Choice) -> tuple[list[Run], tuple[str, ...]]:
+def one_run_per_row(
+    runs: list[Run], choice: Choice, most: int = MOST_PANELS
+) -> tuple[list[Run], tuple[str, ...]]:
     """Return the runs of the task and seed that most rows have."""
     runs = complete(clean(with_folder(runs, "scores.npz")))
     if choice.seed is not None:
@@ -73,7 +77,7 @@ def one_run_per_row(runs: list[Run], choice: Choice) -> tuple[list[Run], tuple[s
         if not runs:
             raise UserError(f"No run of seed {choice.seed} has scores.npz.")
     best = most_rows(runs, lambda run: (run.result.task, run.result.seed))
-    return few_rows([r for r in runs if (r.result.task, r.result.seed) == best], choice)
+    return few_rows([r for r in runs if (r.result.task, r.result.seed) == best], choice, most)
 
 
 def refuse_duplicates(runs: list[Run]) -> None:
@@ -97,15 +101,17 @@ def most_rows(runs: list[Run], key: Callable[[Run], Key]) -> Key:
     return max(entries, key=lambda k: len(entries[k]))
 
 
-def few_rows(runs: list[Run], choice: Choice) -> tuple[list[Run], tuple[str, ...]]:
+def few_rows(
+    runs: list[Run], choice: Choice, most: int = MOST_PANELS
+) -> tuple[list[Run], tuple[str, ...]]:
     """Select as many rows as fit on a page: methods before variants."""
     refuse_duplicates(runs)
     runs = sorted(runs, key=lambda run: (order(run.result), run.result.seed))
     methods_first = sorted(runs, key=lambda run: run.result.entry != run.result.method)
     entries = list(dict.fromkeys(run.result.row for run in methods_first))
-    keep = entries if choice.picked else entries[:MOST_PANELS]
+    keep = entries if choice.picked else entries[:most]
     left = [entry for entry in entries if entry not in keep]
-    notes = (f"entries beyond {MOST_PANELS} (name others by --entries): {shorten(left)}",)
+    notes = (f"entries beyond {most} (name others by --entries): {shorten(left)}",)
     return [run for run in runs if run.result.row in keep], notes if left else ()
 
 

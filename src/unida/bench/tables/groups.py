@@ -52,6 +52,7 @@ LATER: dict[str, dict[str, object]] = {
         "near_rate": 1e4,
         "projection_momentum": True,
         "projection_decay": None,
+        "score": "largest",
     }
 }
 """Settings that results from before their introduction lack, and what was in force then."""

@@ -1,0 +1,45 @@
+"""The committed analyses are what the command makes."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from unida.bench.figures import pair_losses
+from unida.bench.figures.run import to_csv
+from unida.bench.figures.sheet import FigureData
+
+FOLDER = Path(__file__).parents[2] / "docs" / "analyses"
+
+
+def numbers(text: str) -> list[list[float | str]]:
+    def cell(text: str) -> float | str:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    return [[cell(part) for part in row] for row in csv.reader(text.splitlines())]
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [("difference", pair_losses.difference), ("gradients", pair_losses.gradients)],
+)
+def test_the_committed_numbers_are_those_of_the_losses(name: str, data: object) -> None:
+    assert callable(data)
+    made = data()
+    assert isinstance(made, FigureData)
+    committed = numbers((FOLDER / f"{name}.csv").read_text())
+    for ours, theirs in zip(numbers(to_csv(made)), committed, strict=True):
+        assert ours == [
+            pytest.approx(x, rel=1e-6, abs=1e-9) if isinstance(x, float) else x for x in theirs
+        ]
+
+
+def test_every_page_shows_a_figure_that_is_there() -> None:
+    for kind in ("gradients", "difference", "snr"):
+        text = (FOLDER / f"{kind}.md").read_text()
+        assert f"]({kind}.png)" in text
+        assert f"]({kind}.csv)" in text
+        assert (FOLDER / f"{kind}.png").stat().st_size > 10_000
