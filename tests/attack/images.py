@@ -11,10 +11,14 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from tests.attack.outcome import Outcome
 from tests.attack.place import Case, Place, flip_bits
 from unida.data.samples import IMAGE_SUFFIXES
+from unida.training.predictions import read_predictions
 
 KINDS = ("PNG", "JPEG", "GIF", "BMP", "TIFF", "WEBP", "PPM", "TGA", "JPEG2000")
+TOLERANCE = 1e-4
+"""Of probabilities: sums in another order differ in their last bits."""
 MODES = ("RGB", "L", "1", "P", "RGBA", "LA", "CMYK", "I;16", "I", "F", "YCbCr")
 
 
@@ -134,5 +138,25 @@ def image(rng: random.Random, place: Place, folder: Path) -> Case:
         suffix = rng.choice(sorted(IMAGE_SUFFIXES))
         what = rng.choice(DAMAGES)(images / f"bad{number}{suffix}", rng)
         done.append(f"{suffix}: {what}")
-    command = ["predict", str(place.finished), str(images), "--to", str(folder / "labels.csv")]
-    return Case("; ".join(done), command)
+    to = folder / "labels.csv"
+    command = ["predict", str(place.finished), str(images), "--to", str(to)]
+    return Case("; ".join(done), command, lambda outcome: _unlike(place, images, to, outcome))
+
+
+def _unlike(place: Place, images: Path, file: Path, outcome: Outcome) -> list[str]:
+    """Images that have neither a label nor a reason, or another label beside bad ones."""
+    table, found = read_predictions(file), list[str]()
+    rows = zip(table.paths, table.labels, table.confidence, strict=True)
+    labels = {Path(path).name: (label, confidence) for path, label, confidence in rows}
+    for path in images.iterdir():
+        good = place.labelled.get(path.name)
+        if good is None:
+            if not path.is_dir() and path.name not in labels and str(path) not in outcome.err:
+                found.append(f"{path.name} is neither labelled nor left out")
+        elif path.name not in labels:
+            found.append(f"{path.name} is not labelled")
+        elif labels[path.name][0] != good.label or (
+            abs(labels[path.name][1] - good.confidence) > TOLERANCE
+        ):
+            found.append(f"{path.name} is {labels[path.name]}, alone {good}")
+    return found

@@ -3,9 +3,11 @@
 import json
 import random
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.attack.outcome import Outcome
 from tests.bench.benches import PROTOCOL
 from tests.bench.test_tables import digits, office
 from tests.images import write_folder
@@ -13,8 +15,11 @@ from tests.tasks import Task, write_task
 from unida.bench.results import to_json
 from unida.discovery.discover import discover
 from unida.methods import Method
+from unida.methods.presets import load_config
+from unida.model import load
 from unida.pipeline import run
 from unida.training.run_folder import RunFolder, write_text
+from unida.types import Prediction
 
 EARLIER = Path(__file__).parents[1] / "fixtures" / "format6" / "san-plain"
 
@@ -32,6 +37,8 @@ class Place:
         earlier: a run of version 0.1.
         results: of a bench, as a file.
         protocol: of a data set in `data` beside it.
+        labelled: what the finished run predicts for the images, by name.
+        resumed: the model of the stopped run, resumed.
     """
 
     root: Path
@@ -42,6 +49,8 @@ class Place:
     earlier: Path
     results: Path
     protocol: Path
+    labelled: dict[str, Prediction]
+    resumed: bytes
 
 
 @dataclass(frozen=True)
@@ -51,10 +60,12 @@ class Case:
     Attributes:
         name: what was done, in words.
         command: of `unida`.
+        check: tells what is wrong with what a command that succeeded has written.
     """
 
     name: str
     command: list[str]
+    check: Callable[[Outcome], list[str]] = lambda outcome: []
 
 
 class StoppedError(Exception):
@@ -77,6 +88,10 @@ def make_place(root: Path) -> Place:
     except StoppedError:
         assert (stopped / "state.pt").exists()
     shutil.copytree(EARLIER, root / "earlier")
+    resumed = shutil.copytree(stopped, root / "resumed")
+    run(load_config(resumed / "config.json").replace(out=str(resumed)), resume=True)
+    images = write_folder(root / "images", 3, first=70)
+    predicted = load(finished, "cpu").predict(images)
     results, shown = root / "results.jsonl", [*office(), *office("san-no-scl"), digits()]
     write_text(results, "".join(f"{to_json(result)}\n" for result in shown))
     protocol = root / "small.toml"
@@ -84,12 +99,14 @@ def make_place(root: Path) -> Place:
     return Place(
         root=root,
         task=task,
-        images=write_folder(root / "images", 3, first=70),
+        images=images,
         finished=finished,
         stopped=stopped,
         earlier=root / "earlier",
         results=results,
         protocol=protocol,
+        labelled={one.path.name: one for one in predicted if one.path},
+        resumed=(resumed / "model.safetensors").read_bytes(),
     )
 
 

@@ -5,6 +5,7 @@ import random
 import shutil
 from pathlib import Path
 
+from tests.attack.outcome import Outcome
 from tests.attack.place import Case, Place, flip_bits
 from tests.attack.values import any_text, changed
 
@@ -100,7 +101,12 @@ def stopped_run(rng: random.Random, place: Place, folder: Path) -> Case:
     names = sorted(path.name for path in run.iterdir() if path.is_file())
     name = rng.choice([*names, "state.pt", "config.json", "metrics.jsonl"])
     what = damage(run / name, rng)
-    return Case(f"{name}: {what}", ["adapt", "--out", str(run), "--resume"])
+
+    def check(_: Outcome) -> list[str]:
+        same = (run / "model.safetensors").read_bytes() == place.resumed
+        return [] if same or name == "config.json" else ["another model, and nothing said"]
+
+    return Case(f"{name}: {what}", ["adapt", "--out", str(run), "--resume"], check)
 
 
 def results(rng: random.Random, place: Place, folder: Path) -> Case:

@@ -31,6 +31,8 @@ KINDS: dict[str, tuple[Maker, float]] = {
     "results": (runs.results, 0.06),
 }
 """What makes the cases of a kind, and its share of them."""
+CACHES = 0.005
+"""Damaged caches of a kind, as a share of the cases."""
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,7 @@ def test_no_case_ends_badly(
             patch.chdir(folder)
             outcome = attempt(case.command)
         found = faults(outcome)
+        found += case.check(outcome) if outcome.status == 0 else []
         found += [f"a part is left: {part.name}" for part in parts_below(folder)]
         if state_of(place.root) != before:
             found.append("a file was changed that is not its own")
@@ -79,3 +82,28 @@ def test_no_case_ends_badly(
             wrong.append(f"{kind} {i}, {name}: {', '.join(found)}\n{shown(outcome)}")
         shutil.rmtree(folder)
     assert not wrong, f"{len(wrong)} of {number}, seed {seed}\n" + "\n".join(wrong[:20])
+
+
+def test_a_damaged_cache_changes_nothing(
+    place: Place, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    seed = request.config.getoption("--attack-seed")
+    for kind in (["--cache", "disk"], ["--frozen", "--frozen-views", "1"]):
+
+        def model(name: str, cache: Path, kind: list[str] = kind) -> bytes:
+            out = tmp_path / kind[0] / name
+            quick = place.task.arguments(out, steps=2, method="source_only")
+            outcome = attempt(["adapt", *quick, "--cache-dir", str(cache), *kind])
+            assert outcome.status == 0, shown(outcome)
+            assert faults(outcome) == []
+            return (out / "model.safetensors").read_bytes()
+
+        whole = tmp_path / kind[0] / "cache"
+        expected = model("whole", whole)
+        for i in range(max(1, round(CACHES * request.config.getoption("--attack-cases")))):
+            rng, cache = generator(seed, kind, i), tmp_path / kind[0] / f"cache{i}"
+            shutil.copytree(whole, cache)
+            file = rng.choice(sorted(path for path in cache.iterdir()))
+            what = runs.damage(file, rng)
+            assert model(str(i), cache) == expected, f"{file.name}: {what}"
+            shutil.rmtree(cache)
