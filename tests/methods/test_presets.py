@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.methods.toys import SIZES, build
+from tests.methods.toys import SIZES, build, noise
 from unida.bench.jobs import Job
 from unida.config import RunConfig
 from unida.errors import UserError
@@ -88,6 +88,22 @@ def test_every_line_of_a_protocol_makes_a_run(data: str) -> None:
         settings, options = config.flat()["settings"], config.flat()
         assert {key: settings[key] for key in preset.settings} == dict(preset.settings)
         assert {key: options[key] for key in preset.options} == dict(preset.options)
+
+
+def test_a_row_of_the_ablation_has_no_weight_that_was_chosen_for_what_it_lacks() -> None:
+    backbone = build_backbone("small_cnn", None)
+    backbone.pretrained = True
+    usual = SAN(configure("san").settings, backbone, SIZES).config
+    for name in ("san-no-aio", "san-info-nce"):
+        method = SAN(configure(name).settings, backbone, SIZES)
+        assert method.config.lam == 1 != usual.lam
+    assert SAN(configure("san-no-scl").settings, backbone, SIZES).config.lam == usual.lam
+    losses = {}
+    for name in ("san-no-aio", "san-no-aio-no-scl"):
+        method = build("san", **find_preset(name).settings)
+        losses[name] = method.losses(noise(method, 0))
+    assert losses["san-no-aio"].keys() - losses["san-no-aio-no-scl"].keys() == {"scl"}
+    assert {"open", "entropy"} <= losses["san-no-aio-no-scl"].keys()
 
 
 # --- in a bench

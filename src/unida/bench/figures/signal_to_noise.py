@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -190,7 +190,11 @@ def draw_signal_to_noise(data: FigureData[Ratio]) -> "Picture":
         for number, name in enumerate((of_cl, of_scl)):
             values = [getattr(row, name) for row in batches]
             label = ("CL in batches", "SCL in batches")[number]
-            style = {"marker": ("o", "s")[number], "color": COLOURS[4 + number], "label": label}
+            style: dict[str, Any] = {
+                "marker": ("o", "s")[number],
+                "color": COLOURS[4 + number],
+                "label": label,
+            }
             axes.scatter(values, places, s=10, **style)
         texts = [f"{row.where}, {row.form} {row.alpha:g}" for row in batches]
         axes.set_yticks(places, texts, fontsize=5)
