@@ -45,7 +45,7 @@ def test_the_default_is_right_whatever_is_missing_where(
     """Closed-set, partial, one unknown class of seven, and classes missing on both sides."""
     rows, labels = draw(classes, 400, 3, of_target=True)
     adapter = fit(rows, method)
-    assert accuracy(adapter, rows, labels) >= (0.8 if n == 20 else 0.9)
+    assert accuracy(adapter, rows, labels) >= 0.9
     share, true = adapter.model_.rule().share, (labels == "unknown").mean()
     assert share == pytest.approx(true, abs=0.05)
 
@@ -77,7 +77,7 @@ def test_a_small_target_is_labelled_as_well_as_by_the_classifier_alone(
         alone, np.zeros(n), adapter.model_.rule("none"), adapter.model_.classes
     )
     assert accuracy(adapter, rows, labels) >= (np.array(nothing_rejected) == labels).mean() - 0.05
-    assert accuracy(adapter, rows, labels) >= 0.9
+    assert accuracy(adapter, rows, labels) >= (0.8 if n == 20 else 0.9)
 
 
 @pytest.mark.slow
