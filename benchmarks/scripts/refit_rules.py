@@ -14,6 +14,7 @@ import io
 import itertools
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,9 @@ from unida.evaluation.metrics import Ranking
 from unida.protocols.tasks import load_protocol, write_task
 from unida.types import Scored
 
-Key = tuple[str | int, ...]
 Features = tuple[Any, torch.Tensor, torch.Tensor]
 """The reference, the indices of the kept target images and their features."""
+Lookup = Callable[[Job], tuple[list[Result], str]]
 
 
 def features(worker: Worker, part: dict[str, Any], job: Job) -> Features:
@@ -95,15 +96,15 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     refitted: dict[str, list[Result]] = {}
     for (name, *_), jobs in itertools.groupby(read_plan(given.plan), _target_of):
-        stored, archive = _read(given.dumps, name)
+        stored, archive = read_dump(given.dumps, name)
         kept: Features | None = None
         for part, job in jobs:
-            for one in stored.get(_key_of_job(job), []):
+            results, member = stored(job)
+            for one in results:
                 if kept is None:
                     embed_all(part, job)
                     kept = features(worker, part, job)
-                content = archive.read(_member_of(archive, job))
-                refitted.setdefault(name, []).append(refit(one, content, kept))
+                refitted.setdefault(name, []).append(refit(one, archive.read(member), kept))
     for name, results in refitted.items():
         write_results(given.out / f"{name}.jsonl", results)
         print(name, len(results), flush=True)
@@ -116,26 +117,28 @@ def _target_of(item: tuple[dict[str, Any], Job]) -> tuple[Any, ...]:
 
 
 @functools.cache
-def _read(folder: Path, name: str) -> tuple[dict[Key, list[Result]], zipfile.ZipFile]:
-    """Read the results of a part of the plan, by run, and its outputs."""
-    stored: dict[Key, list[Result]] = {}
+def read_dump(folder: Path, name: str) -> tuple[Lookup, zipfile.ZipFile]:
+    """Read the results of a part of the plan and its outputs.
+
+    Returns:
+        A function from a job to its results, none where it has not run, and to the name of its
+        outputs in the archive. The hash in that name may be of an earlier version.
+    """
+    archive = zipfile.ZipFile(folder / f"dump-{name}.zip")
+    stored: dict[tuple[str | int, ...], list[Result]] = {}
     for one in read_results(folder / f"{name}.jsonl"):
         key = (one.entry, one.setting, one.unknown_classes, one.source, one.target, one.seed)
         stored.setdefault(key, []).append(one)
-    return stored, zipfile.ZipFile(folder / f"dump-{name}.zip")
 
+    def lookup(job: Job) -> tuple[list[Result], str]:
+        whole = len(load_protocol(job.data).splits[job.setting].target_private)
+        n_unknown = whole if job.unknown_classes is None else job.unknown_classes
+        key = (job.entry, job.setting, n_unknown, job.source, job.target, job.seed)
+        begin = f"{job.shift}_{job.name.rpartition('_')[0]}_"
+        members = [one for one in archive.namelist() if one.startswith(begin)]
+        return (stored.get(key, []), members[0]) if members else ([], "")
 
-def _member_of(archive: zipfile.ZipFile, job: Job) -> str:
-    """Name a run's outputs; the hash at the end may be of an earlier version."""
-    begin = f"{job.shift}_{job.name.rpartition('_')[0]}_"
-    (name,) = (one for one in archive.namelist() if one.startswith(begin))
-    return name
-
-
-def _key_of_job(job: Job) -> Key:
-    whole = len(load_protocol(job.data).splits[job.setting].target_private)
-    n_unknown = whole if job.unknown_classes is None else job.unknown_classes
-    return (job.entry, job.setting, n_unknown, job.source, job.target, job.seed)
+    return lookup, archive
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ OPEN, CLOSED = 1.7, 2.7
 """Evidence, reach minus density plus weighted margin (`ShiftSigns`): at `OPEN` and below the whole
 upper component is rejected, at `CLOSED` and above nothing of it. The gate is wide because to miss
 an unknown class costs more than a few known images
-(`benchmarks/experiments/category_shift/README.md`)."""
+(`benchmarks/experiments/2026-11-19-category-shift/NOTES.md`)."""
 COUNTED, NOT_COUNTED = 1.8, 2.2
 """The same for the estimated share, which weighs both errors alike."""
 NOTHING_KNOWN, UNCENTRED_NOTHING_KNOWN = 0.25, 0.3
