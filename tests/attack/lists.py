@@ -23,7 +23,7 @@ def image_list(rng: random.Random, place: Place, folder: Path) -> Case:
         row = rng.choice(rows)
         how = rng.randrange(6)
         if how == 0:
-            row[rng.randrange(2)] = rng.choice((any_text(rng), rng.choice(CELLS)))
+            row[rng.randrange(len(row))] = rng.choice((any_text(rng), rng.choice(CELLS)))
         elif how == 1:
             row[0] = str(rng.choice((place.root, folder, "/dev/zero", place.images, "x.png")))
         elif how == 2:

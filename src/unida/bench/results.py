@@ -8,9 +8,13 @@ for all runs. The latter is what is committed.
 
 import dataclasses
 import gzip
+import io
 import json
 import math
+import reprlib
 import sys
+import types
+import typing
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,6 +23,7 @@ from typing import Any, NamedTuple
 
 from unida.errors import UserError
 from unida.training.run_folder import write_file, write_text
+from unida.utils.files import read_file
 
 FORMAT = 2
 """Of a line; lines of format 1 are migrated as they are read, others are refused."""
@@ -30,6 +35,8 @@ PLAIN_RESULTS = "results.jsonl"
 """The same before version 0.2, not compressed; still read."""
 GZIP = b"\x1f\x8b"
 """The first bytes of a compressed file."""
+MAX_TEXT = 2**29
+"""Bytes of results, decompressed."""
 ALONE = "none"
 """`refine` of a method alone."""
 REFINED = "prototypes,knn"
@@ -184,9 +191,23 @@ def from_json(text: str, where: str) -> Result:
         if found == 1:
             values = _migrate(values)
         rules = {name: _rule(**rule) for name, rule in values.pop("rules").items()}
-        return Result(rules=rules, **values)
+        result = Result(rules=rules, **values)
+        _check_types(result)
+        for rule in rules.values():
+            _check_types(rule)
+        return result
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"{where} is not a result of unida bench ({error!r}).") from None
+
+
+def _check_types(part: Result | RuleResult) -> None:
+    """Raise a `TypeError` unless texts, numbers, lists and objects are where they belong."""
+    for name, hint in typing.get_type_hints(type(part)).items():
+        kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+        allowed = tuple(typing.get_origin(kind) or kind for kind in kinds)
+        value = getattr(part, name)
+        if not isinstance(value, allowed + ((int,) if float in allowed else ())):
+            raise TypeError(f"{name} is {reprlib.repr(value)}")
 
 
 def _rule(
@@ -274,12 +295,21 @@ def gather(place: Path) -> None:
     (place / PLAIN_RESULTS).unlink(missing_ok=True)  # of an earlier version: now out of date
 
 
+def _unpack(content: bytes) -> bytes:
+    """Decompress results; a small file may hold an endless text."""
+    with gzip.open(io.BytesIO(content)) as file:
+        text = file.read(MAX_TEXT + 1)
+    if len(text) > MAX_TEXT:
+        raise OSError(f"it holds more than {MAX_TEXT} bytes")
+    return text
+
+
 def _read_lines(file: Path) -> Iterable[Result]:
     try:
-        content = file.read_bytes()
-        text = (gzip.decompress(content) if content.startswith(GZIP) else content).decode()
+        content = read_file(file)
+        text = (_unpack(content) if content.startswith(GZIP) else content).decode()
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise UserError(f"{file} cannot be read ({error!r}).") from None
+        raise UserError(f"{file} cannot be read ({error}).") from None
     lines = text.splitlines()
     for number, line in enumerate(lines, 1):
         if line.strip():

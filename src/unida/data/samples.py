@@ -12,6 +12,7 @@ import numpy as np
 from unida.errors import UserError
 from unida.types import UNKNOWN, IntArray
 from unida.utils.csv_files import from_cell
+from unida.utils.files import read_file
 from unida.utils.lookalikes import describe_clash, look_of
 
 IMAGE_SUFFIXES = frozenset(
@@ -156,7 +157,7 @@ def _class_folders(root: Path) -> tuple[list[tuple[Path, str]], list[Skipped]]:
 def _read_rows(place: Path, labelled: bool) -> list[tuple[Path, str]]:
     """Read the rows of a CSV (columns path and label) or a list file (`path label` a line)."""
     try:
-        text = place.read_bytes().decode("utf-8-sig", "surrogateescape")
+        text = read_file(place, pipe=True).decode("utf-8-sig", "surrogateescape")
     except OSError as error:
         raise UserError(f"{place} cannot be read: {error.strerror}.") from None
     if "\0" in text:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from unida.data.decode import BadImageError, open_image, to_rgb
 from unida.errors import UserError, require
+from unida.utils.files import read_file
 
 
 def suggest_names(
@@ -35,7 +36,7 @@ def suggest_names(
 def read_vocabulary(path: Path) -> list[str]:
     """Read a file with a name on every line."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_file(path, pipe=True).decode("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as a list of names ({error}).") from None
     names = list(dict.fromkeys(line.strip() for line in lines if line.strip()))

@@ -15,6 +15,7 @@ from unida.errors import UserError
 from unida.ops.pca import joint_pca
 from unida.training.run_folder import write_file
 from unida.types import Features, FloatArray, IntArray
+from unida.utils.files import open_regular
 
 DIMENSIONS = 64
 MOST_OF_SOURCE = 2000
@@ -62,7 +63,7 @@ def build_feature_store(
 def read_feature_store(path: Path) -> FeatureStore:
     """Read `features.npz`, or `atlas.npz` of an earlier version."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_regular(path) as file, zipfile.ZipFile(file) as archive:
             n_bytes = sum(part.file_size for part in archive.infolist())
         if n_bytes > _MOST_BYTES:
             raise ValueError(f"{n_bytes} bytes")

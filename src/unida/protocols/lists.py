@@ -25,6 +25,7 @@ from unida.data.samples import Samples
 from unida.errors import UserError, shorten
 from unida.protocols.names import key_of
 from unida.protocols.sets import folder_names
+from unida.utils.files import read_file
 
 EXAMPLES = 5
 """Lines from which the folder of the images is decided."""
@@ -83,7 +84,7 @@ def read_list(path: str | Path, root: str | Path, domain: str | None = None) -> 
 
 def _lines(path: Path) -> list[ListLine]:
     try:
-        text = path.read_bytes().decode("utf-8-sig", "surrogateescape")
+        text = read_file(path, pipe=True).decode("utf-8-sig", "surrogateescape")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     lines = [

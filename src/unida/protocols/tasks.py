@@ -19,6 +19,7 @@ from unida.protocols.schema import Images, Protocol, Split, parse_protocol
 from unida.protocols.sets import read_set, set_names
 from unida.protocols.trees import find_images
 from unida.utils.csv_files import to_cell
+from unida.utils.files import read_file
 
 __all__ = [
     "Images",
@@ -80,7 +81,7 @@ def _built_in(name: str) -> Protocol:
 
 def _load_file(path: Path) -> Protocol:
     try:
-        content = tomllib.loads(path.read_text("utf-8-sig"))
+        content = tomllib.loads(read_file(path).decode("utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError:

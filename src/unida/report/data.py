@@ -23,6 +23,7 @@ from unida.training.run_folder import RunFolder
 from unida.types import IntArray
 from unida.utils.chunking import subsample
 from unida.utils.csv_files import read_csv
+from unida.utils.files import open_regular, read_file
 
 
 class ReportData:
@@ -141,7 +142,7 @@ class ReportData:
     def metrics(self) -> list[dict[str, Any]]:
         """The lines of metrics.jsonl; one that a kill cut off is left out."""
         file = self.run.metrics
-        lines = file.read_text(errors="replace").splitlines() if file.exists() else []
+        lines = read_file(file).decode(errors="replace").splitlines() if file.exists() else []
         parsed = (_parse(line) for line in lines)
         return [line for line in parsed if isinstance(line, dict) and "step" in line]
 
@@ -152,6 +153,7 @@ def read_model_header(run: RunFolder) -> dict[str, Any]:
         state = "is not finished" if run.config.exists() else "holds no run"
         raise UserError(f"{run.path} {state}: there is no model.safetensors in it.")
     try:
+        open_regular(run.model).close()
         with safe_open(run.model, framework="numpy") as file:
             text = file.metadata()["unida"]
     except (SafetensorError, OSError, TypeError, KeyError, ValueError):
@@ -176,7 +178,7 @@ def read_true_classes(place: str, paths: Sequence[str]) -> dict[str, str]:
 
 def read_json(path: Path) -> dict[str, Any] | None:
     """Read a JSON object; None where there is none."""
-    content = _parse(path.read_text(errors="replace")) if path.exists() else None
+    content = _parse(read_file(path).decode(errors="replace")) if path.exists() else None
     return content if isinstance(content, dict) else None
 
 

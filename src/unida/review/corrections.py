@@ -27,6 +27,7 @@ from unida.errors import UserError
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import UNKNOWN
+from unida.utils.files import read_file
 from unida.utils.locks import NO_LOCKS, held
 from unida.utils.lookalikes import look_of
 
@@ -94,7 +95,7 @@ def read_review_target(path: str | Path) -> ReviewTarget:
     paths = frozenset(read_predictions(run.predictions).paths)
     if not run.categories.exists():
         return ReviewTarget(run, paths, (), "")
-    digest = blake2b(run.categories.read_bytes(), digest_size=16).hexdigest()
+    digest = blake2b(read_file(run.categories), digest_size=16).hexdigest()
     return ReviewTarget(run, paths, read_categories(run.categories), digest)
 
 
@@ -104,7 +105,7 @@ def read_corrections(target: ReviewTarget) -> tuple[Corrections, bool]:
     if not path.exists():
         return Corrections(), False
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(read_file(path))
         corrections = parse_corrections(content, target, existing_categories=False)
         digest = content.get("categories", target.digest)
     except (OSError, ValueError, RecursionError) as error:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from unida.errors import UserError
+from unida.utils.files import read_file
 
 _FORMULA = re.compile(r"'*[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?|inf|nan)")
@@ -60,7 +61,7 @@ def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
         columns: names of the columns that every row must have.
     """
     try:
-        text = path.read_bytes().decode("utf-8", "surrogateescape")
+        text = read_file(path).decode("utf-8", "surrogateescape")
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
     except (OSError, csv.Error) as error:
         raise UserError(f"{path} cannot be read: {error}.") from None

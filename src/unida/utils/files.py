@@ -1,4 +1,4 @@
-"""Image files, before they are read: a pipe would be waited for, and a device may never end."""
+"""Files that may come from anyone: a pipe would be waited for, and a device may never end."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ class NotRegularError(OSError):
     """A pipe, socket, device or folder where a file is expected."""
 
     def __init__(self) -> None:
-        super().__init__("not a regular file")
+        super().__init__(errno.EINVAL, "Not a regular file")
 
 
 def open_regular(path: str | Path) -> BufferedReader:
@@ -33,6 +33,23 @@ def open_regular(path: str | Path) -> BufferedReader:
         file.close()
         raise
     return file
+
+
+def read_file(path: str | Path, pipe: bool = False) -> bytes:
+    """Read a regular file of up to `MAX_BYTES`.
+
+    Args:
+        path: of the file; links are followed.
+        pipe: whether it may be a pipe, such as the `<(…)` of a shell.
+    """
+    if pipe and stat.S_ISFIFO(os.stat(path).st_mode):
+        with open(path, "rb") as file:
+            content = file.read(MAX_BYTES + 1)
+        if len(content) > MAX_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        return content
+    with open_regular(path) as file:
+        return file.read()
 
 
 def _check(found: os.stat_result) -> None:
