@@ -76,10 +76,10 @@ class Categories:
         if n < MIN_IMAGES:
             return f"{n} images were called unknown: at least {MIN_IMAGES} are needed."
         outside = int((self.category == NO_CATEGORY).sum())
-        return (
-            f"{len(self)} categories (between {self.low} and {self.high} are likely) among {n} "
-            f"images called unknown; {outside} images are in none"
-        )
+        found = "one category" if len(self) == 1 else f"{len(self)} categories"
+        if self.low != self.high:
+            found += f" (between {self.low} and {self.high} are likely)"
+        return f"{found} among {n} images called unknown; {outside} images are in none"
 
 
 @dataclass(frozen=True)

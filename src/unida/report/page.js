@@ -365,7 +365,7 @@ function drawSummary() {
   const tiles = [
     [whole(R.total), "target images"], [`${found} / ${K}`, "known classes found"],
     [percent(unknown / R.total), "called unknown"], [percent(doubtful / N), "doubtful predictions"]];
-  if (D.categories) tiles.push([whole(D.categories.found.length), "categories discovered"]);
+  if (D.categories) tiles.push([whole(D.categories.found.length), D.categories.found.length === 1 ? "category discovered" : "categories discovered"]);
   if (D.skipped.count) tiles.push([whole(D.skipped.count), "files skipped"]);
   $("tiles").replaceChildren(...tiles.map(pair => tileNumber(...pair)));
   $("words").replaceChildren(...D.summary.map(text => el("p", { text })));
@@ -894,7 +894,7 @@ function setUpCategories() {
   if (!D.categories) return;
   $("categories").hidden = false;
   const { found, count, method } = D.categories;
-  const range = count && count.low !== undefined && count.high !== undefined ? ` Between ${count.low} and ${count.high} are likely.` : "";
+  const range = count && count.low !== undefined && count.high !== undefined && count.low !== count.high ? ` Between ${count.low} and ${count.high} are likely.` : "";
   $("categories-how").textContent = `Clusters of the images called unknown${method ? ` (${method})` : ""}.${range} Names stay in this browser and are part of the export.`;
   place($("groups"), found.map(groupCard), FIRST);
   $("export-names").onclick = exportNames;

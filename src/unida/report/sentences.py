@@ -25,9 +25,11 @@ def _categories(data: ReportData) -> str:
     assert data.category_summary is not None
     interval = data.category_summary.get("count") or {}
     found = len(data.category_summary.get("categories") or ())
-    text = f"Among the unknown images {count(found, 'category')} were found"
-    if interval.get("low") is not None and interval.get("high") is not None:
-        text += f" (between {interval['low']} and {interval['high']} are likely)"
+    verb = "was" if found == 1 else "were"
+    text = f"Among the unknown images {count(found, 'category')} {verb} found"
+    low, high = interval.get("low"), interval.get("high")
+    if low is not None and high is not None and low != high:
+        text += f" (between {low} and {high} are likely)"
     return f"{text}, with {count(len(data.categories), 'image')} in all; they can be named below."
 
 
