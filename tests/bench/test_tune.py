@@ -10,9 +10,13 @@ from typing import Any
 
 import pytest
 
+from tests.bench.benches import write_data
 from tests.images import read_csv, write_classes
 from tests.processes import Child, started, wait_for
 from tests.tasks import Task
+from unida.bench.results import read_runs
+from unida.bench.tables.groups import group_results
+from unida.bench.tables.recipes import searched_settings
 from unida.bench.tune.options import StudyOptions
 from unida.bench.tune.plan import make_plan
 from unida.bench.tune.run import criterion_of, run_tune
@@ -415,3 +419,86 @@ def test_the_command_line_is_understood(tmp_path: Path) -> None:
     assert given.settings == ("beta=1",)
     assert (given.optim.steps, given.data.flip) == (9, False)
     assert (given.study.oracle, given.study.labels) == (True, Path("d"))
+
+
+# --- a task of a benchmark: SAN※
+
+
+@pytest.fixture(scope="module")
+def small_task(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("small"))
+
+
+def star(protocol: Path, out: Path, *more: str) -> list[str]:
+    words = ["--protocol", str(protocol), "--task", "dark-light", "--out", str(out)]
+    words += ["--root", str(protocol.parent / "data"), "--space", "lam=0.1,1", "--steps", "4"]
+    return [*words, "--device", "cpu", "--no-report", *more]
+
+
+def test_the_outcome_of_a_study_on_a_task_is_a_row_of_tables(
+    small_task: Path, tmp_path: Path
+) -> None:
+    results = tmp_path / "results"
+    for task in ("dark-light", "light-dark"):
+        words = star(small_task, tmp_path / task, "--oracle", "--results", str(results))
+        words[words.index("dark-light")] = task
+        Tune.parse("tune", words).execute()
+    found = sorted(read_runs(results), key=lambda run: run.result.task)
+    runs = [run for run in found if run.result.refine == "none"]
+    assert [run.result.task for run in runs] == ["dark → light", "light → dark"]
+    for run in runs:
+        study = tmp_path / run.result.task.replace(" → ", "-")
+        best = json.loads((study / "oracle-best.json").read_text())
+        assert run.result.entry == "SAN※, oracle"
+        assert run.result.settings["lam"] == float(best["values"]["lam"])
+        assert f"lam={best['values']['lam']}" in run.result.made_with["settings chosen"]
+    # One row, although the settings may differ from task to task.
+    lam = iter((0.1, 1.0))
+    torn = [
+        dataclasses.replace(r.result, settings=r.result.settings | {"lam": next(lam)}) for r in runs
+    ]
+    (group,) = group_results(torn)
+    assert [line.label for line in group.lines] == ["SAN※, oracle"]
+    assert any("target labels" in note for note in searched_settings(group.lines))
+
+
+def test_a_label_free_study_on_a_task_says_so_and_sees_no_label(
+    small_task: Path, tmp_path: Path
+) -> None:
+    given = Tune.parse("tune", star(small_task, tmp_path / "study", "--criterion", "entropy"))
+    given.execute()
+    (row, *_) = read_runs(tmp_path / "study" / "results")
+    assert row.result.entry == "SAN※, label-free: entropy"
+    assert row.result.options["batch"] == 8, "of the protocol"
+    assert not [path for path in (tmp_path / "study").rglob("*") if "oracle" in path.name]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"task": "all"}, "task"),
+        ({"task": ""}, "task"),
+        ({"task": "dark-dusk"}, "dark-light"),
+        ({"root": Path("nowhere")}, "root"),
+        ({"root": None}, "root"),
+        ({"setting": "oda"}, "unda"),
+        ({"labels": Path("x")}, "labels"),
+        ({"protocol": None}, "only with --protocol"),
+    ],
+    ids=str,
+)
+def test_a_bad_task_is_one_sentence(
+    small_task: Path, tmp_path: Path, change: dict[str, Any], message: str
+) -> None:
+    given = Tune.parse("tune", star(small_task, tmp_path / "study"))
+    study = dataclasses.replace(given.study, **change)
+    with pytest.raises(UserError, match=message) as error:
+        run_tune(given.config(), study)
+    assert "\n" not in str(error.value)
+
+
+def test_a_study_on_a_data_set_begins_with_what_the_authors_ran() -> None:
+    words = "--protocol office-home --task Art-Product --root r --out o --space tau=0.1,0.2"
+    given = Tune.parse("tune", [*words.split(), "--method", "uniot", "--steps", "9"])
+    config = given.config()
+    assert (config.settings.K, config.optim.steps, config.optim.batch) == (150, 9, 36)

@@ -55,7 +55,7 @@ class RunOptions(Command):
         """Options left out are those of the preset."""
         from unida.methods.presets import configure
 
-        preset = _method_in(args)
+        preset = value_of("--method", args) or cls.method
         default = dataclasses.replace(cls.of(configure(preset)), method=preset, settings=())
         return parse(cls, name, args, default)
 
@@ -71,12 +71,12 @@ class RunOptions(Command):
         return given
 
 
-def _method_in(args: list[str]) -> str:
-    """Return the value of --method, whose defaults the other options have."""
-    method = RunOptions.method
+def value_of(option: str, args: list[str]) -> str | None:
+    """Return the value of an option that the defaults of others depend on."""
+    found = None
     for word, value in itertools.pairwise([*args, ""]):
-        if word == "--method" and value:
-            method = value
-        elif word.startswith("--method="):
-            method = word.removeprefix("--method=")
-    return method
+        if word == option and value:
+            found = value
+        elif word.startswith(f"{option}="):
+            found = word.removeprefix(f"{option}=")
+    return found

@@ -1,13 +1,16 @@
 """`unida tune`: a search over settings."""
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
+from typing import Self
 
 from rich.console import Console
 from rich.table import Table
 
 from unida.bench.tune.options import StudyOptions
-from unida.cli.options import RunOptions
+from unida.cli.options import RunOptions, value_of
+from unida.cli.parser import parse
 from unida.cli.terminal import show_progress
 from unida.utils.logs import logger
 
@@ -18,12 +21,28 @@ class Tune(RunOptions):
 
     The same command goes on with the study, or helps from another machine.
 
-    Options of a run and --set are as for unida adapt.
+    Options of a run and --set are as for unida adapt. On a task of a benchmark (--protocol
+    office-home --task Art-Product --root DIR) the outcome becomes a row of unida table.
 
     Example: unida tune --source photos --target sketches --out study --space lam=0.1,0.3,1
     """
 
     study: StudyOptions = field(default_factory=StudyOptions)
+
+    @classmethod
+    def parse(cls, name: str, args: list[str]) -> Self:
+        """Options left out are those of the preset, on the data set of --protocol if given."""
+        data = value_of("--protocol", args)
+        if data is None:
+            return super().parse(name, args)
+        from unida.bench.entries import parse_entry
+        from unida.protocols.tasks import load_protocol
+
+        protocol, preset = load_protocol(data), value_of("--method", args) or cls.method
+        method = f"{preset}@{data}" if preset in protocol.methods else preset
+        config = parse_entry(method).config({"holdout": 0.0} | protocol.run)
+        default = dataclasses.replace(cls.of(config), method=method, settings=())
+        return dataclasses.replace(parse(cls, name, args, default), method=method)
 
     def execute(self) -> None:
         """Run the trials that are left, and print all and the best."""
@@ -57,6 +76,8 @@ class Tune(RunOptions):
         logger.info("  %s", found.command)
         same = "" if plan.by_validation else f"; the same run is {plan.run(best.number)}"
         logger.info("runs it%s.", same)
+        if found.results:
+            logger.info("Its row: unida table %s", found.results)
 
 
 def _or_last(value: float | None) -> float:

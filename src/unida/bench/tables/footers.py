@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from unida.bench.results import ALONE, Result
 from unida.bench.tables.groups import DataGroup, Line, ResultGroup, traits, usual_options
 from unida.bench.tables.published import paper
-from unida.bench.tables.recipes import published_settings
+from unida.bench.tables.recipes import published_settings, searched_settings
 
 SHOWN_OPTIONS = ("steps", "batch", "image_size", "lr", "backbone", "weights", "precision")
 SHOWN_IF_SET = ("frozen", "backbone_lr", "batch_norm")
@@ -31,6 +31,7 @@ def footer(group: ResultGroup, lines: list[Line]) -> list[str]:
         *_unlike_the_paper(group),
         *_refined(lines),
         *published_settings(lines),
+        *searched_settings(lines),
         *_reconstructions(lines),
     ]
 
@@ -49,6 +50,7 @@ def shifts_footer(group: DataGroup, lines: list[Line]) -> list[str]:
         *_runs(group.results, lines),
         *_refined(lines),
         *published_settings(lines),
+        *searched_settings(lines),
         *_reconstructions(lines),
     ]
 

@@ -43,8 +43,13 @@ ORDER = (
     "spa",
     "uniot",
     "glc",
+    "lead",
+    "mlnet",
 )
 """The paper's order of methods, with others inserted by year; the rest follows."""
+
+SEARCHED = "※"
+"""In the name of a row whose settings `unida tune` chose, for each task apart."""
 
 LATER: dict[str, dict[str, object]] = {
     "san": {
@@ -359,7 +364,9 @@ def _keyed_traits(result: Result) -> Iterable[tuple[tuple[object, ...], str, str
     """Yield every trait: key of the runs it is compared with, name and value."""
     for name, value in traits(result).items():
         yield (None, name), name, value
-    for name, setting in (LATER.get(result.method, {}) | result.settings).items():
+    # Searched settings differ from task to task; the row's footer has them.
+    own = {} if SEARCHED in result.entry else LATER.get(result.method, {}) | result.settings
+    for name, setting in own.items():
         yield (result.row, name), name, str(setting)
     for name, value in _of_task(result).items():
         task = (result.setting, result.source, result.target, result.unknown_classes)

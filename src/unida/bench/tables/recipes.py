@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from unida.bench.results import OFF, Result
-from unida.bench.tables.groups import Line
+from unida.bench.tables.groups import SEARCHED, Line
 from unida.errors import shorten
 from unida.methods import METHODS
 from unida.methods.presets import PRESETS, preset_on
@@ -43,6 +43,16 @@ def published_settings(lines: list[Line]) -> list[str]:
         return []
     parts = [f"{kind}: {', '.join(dict.fromkeys(names))}" for kind, names in found.items() if names]
     return [f"Settings that the authors published for {protocol.title}: {'; '.join(parts)}."]
+
+
+def searched_settings(lines: list[Line]) -> list[str]:
+    """Return a note on rows whose settings were searched; none without any."""
+    if not any(SEARCHED in line.entry for line in lines):
+        return []
+    return [
+        f"{SEARCHED}: settings were chosen for each task by `unida tune` (under 'Made with'); "
+        "'oracle' by target labels, for reference only, 'label-free' by a criterion without them."
+    ]
 
 
 def _differences(run: Result, settings: Any, options: Any) -> list[str]:

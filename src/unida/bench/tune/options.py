@@ -27,6 +27,17 @@ class StudyOptions:
     """Choose by target labels instead. For reference only: everything written says 'oracle'."""
     labels: Path | None = None
     """With --oracle: the target in class folders, a list file or a CSV."""
+    protocol: str | None = None
+    """Instead of --source and --target: a data set of the benchmarks, or a TOML file of your own.
+    The settings chosen are trained on the whole task, and become a row of unida table."""
+    task: str = ""
+    """With --protocol: the task, as in Art-Product."""
+    setting: str = "unda"
+    """With --protocol: unda, oda, pda, closed, or another of the protocol."""
+    root: Path | None = None
+    """With --protocol: folder of the data set. The digits need none."""
+    results: Path | None = None
+    """With --protocol: folder of a bench to add the row to; by default results in --out."""
     storage: str | None = None
     """Where the study is kept: a journal file, by default in --out, or the URL of a database such
     as postgresql://…, so that machines without a common folder can share it."""

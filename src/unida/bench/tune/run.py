@@ -6,11 +6,15 @@
     trials/NAME     a run folder per trial
     locks/          held while a trial is executed
     trials.csv      every trial and its value
+    task/, data/    of a study on a task of a benchmark: its lists, and the digits' images
+    final/          such a study's run on the whole task, with the settings chosen
+    results/        its results, for `unida table`
     best.json       the settings chosen, and how
 
 With `--oracle` the names of all of these begin with it.
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -22,6 +26,7 @@ from typing import Any
 import torch
 
 from unida.bench.tune.options import StudyOptions
+from unida.bench.tune.outcome import FOLDERS, on_task, write_outcome
 from unida.bench.tune.plan import Plan, make_plan
 from unida.bench.tune.space import with_values
 from unida.bench.tune.study import Study, Trial, differences
@@ -48,12 +53,15 @@ class StudyResult:
         trials: those that were begun.
         best: the best of them.
         command: of `unida adapt` with its settings.
+        results: folder with the outcome as a row of tables; None unless all trials of a study on a
+            task of a benchmark are done.
     """
 
     plan: Plan
     trials: list[Trial]
     best: Trial
     command: str
+    results: Path | None = None
 
 
 def run_tune(
@@ -66,6 +74,7 @@ def run_tune(
         options: of the study.
         progress: shows the runs.
     """
+    base, options = on_task(base, options)
     plan = make_plan(base, options)
     config = _prepare(plan)
     study = Study(
@@ -76,7 +85,12 @@ def run_tune(
         logger.info("Trial %s (%d of %d): %s", name, number + 1, plan.total, format_values(values))
         _run_trial(study, plan, config, number, values, progress)
     with held(plan.lock, wait=True):
-        return _conclude(study.trials(), plan)
+        found = _conclude(study.trials(), plan)
+        done = found is not None and all(trial.state != "running" for trial in found.trials)
+        if found is None or options.protocol is None or not done:
+            return found
+        results = write_outcome(plan, options, found.best.values)
+    return dataclasses.replace(found, results=results)
 
 
 def _prepare(plan: Plan) -> RunConfig:
@@ -100,13 +114,14 @@ def _prepare(plan: Plan) -> RunConfig:
 
 def _make_folder(plan: Plan) -> None:
     """Make the folder; another process of the same study may do so at the same time."""
-    ours = ("locks", "split", "trials")
+    made = ("locks", "split", "trials")
+    ours = (*made, *FOLDERS)
     try:
         plan.out.mkdir(parents=True, exist_ok=True)
         found = {path.name for path in plan.out.iterdir()}
         if found - set(ours) and not any(name.endswith("study.json") for name in found):
             raise UserError(f"{plan.out} exists and is not an empty folder: name another --out.")
-        for name in ours:
+        for name in made:
             (plan.out / name).mkdir(exist_ok=True)
     except OSError as error:
         raise UserError(f"{plan.out} cannot be used: {error.strerror}.") from None
