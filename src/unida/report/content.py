@@ -11,6 +11,7 @@ import torch
 
 from unida import __version__
 from unida.methods import METHODS
+from unida.models.description import refusing_damage
 from unida.report import sentences
 from unida.report.data import ReportData, common_root, read_json
 from unida.report.layout import layout_2d, to_grid
@@ -26,8 +27,9 @@ NO_CURVES = frozenset({"step", "epoch", "seconds", "time"})
 
 def collect(run: RunFolder) -> dict[str, Any]:
     """Return the content of the page of a finished run, by section."""
-    data = ReportData(run)
-    return {name: section(data) for name, section in SECTIONS.items()}
+    with refusing_damage(str(run.path)):
+        data = ReportData(run)
+        return {name: section(data) for name, section in SECTIONS.items()}
 
 
 def run_info(data: ReportData) -> dict[str, Any]:

@@ -12,8 +12,8 @@ MAX_BYTES = 2**31
 class NotRegularError(OSError):
     """A pipe, socket, device or folder where a file is expected."""
 
-    def __init__(self) -> None:
-        super().__init__(errno.EINVAL, "Not a regular file")
+    def __init__(self, path: str | Path) -> None:
+        super().__init__(errno.EINVAL, "Not a regular file", str(path))
 
 
 def open_regular(path: str | Path) -> BufferedReader:
@@ -23,12 +23,12 @@ def open_regular(path: str | Path) -> BufferedReader:
         NotRegularError: it is something else. It is not opened, as some devices act on that.
         OSError: it cannot be opened, or is larger.
     """
-    _check(os.stat(path))
+    _check(os.stat(path), path)
     # It may be another one by now; O_NONBLOCK does not wait for the writer of a pipe.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     file = open(descriptor, "rb")  # noqa: SIM115 - returned
     try:
-        _check(os.fstat(file.fileno()))
+        _check(os.fstat(file.fileno()), path)
     except OSError:
         file.close()
         raise
@@ -46,14 +46,14 @@ def read_file(path: str | Path, pipe: bool = False) -> bytes:
         with open(path, "rb") as file:
             content = file.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
         return content
     with open_regular(path) as file:
         return file.read()
 
 
-def _check(found: os.stat_result) -> None:
+def _check(found: os.stat_result, path: str | Path) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise NotRegularError
+        raise NotRegularError(path)
     if found.st_size > MAX_BYTES:
-        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
