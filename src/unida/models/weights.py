@@ -85,7 +85,8 @@ def load_strictly(
         if keys
     ]
     if faults:
-        raise UserError(f"{where} does not fit this network; {'; '.join(faults)}.")
+        hint = " It may be of another backbone." if 2 * len(missing) > len(expected) else ""
+        raise UserError(f"{where} does not fit this network; {'; '.join(faults)}.{hint}")
     weights = dict(net.named_parameters())
     sick = [
         k
