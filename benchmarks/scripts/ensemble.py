@@ -12,6 +12,7 @@ import argparse
 import dataclasses
 import itertools
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +45,8 @@ def joined_result(runs: list[RunFolder], results: list[Result]) -> Result:
     _, scored = model.score(samples.paths, of_backbone=of_backbone)
     some = bank_index(len(samples))
     features = torch.cat(of_backbone)[some]
-    rules = fit_rules(target_outputs(scored, model.reference, some, features))
+    describe = partial(model.reference.describe, features)
+    rules = fit_rules(target_outputs(scored, describe, some))
     names = np.array(samples.classes)[samples.labels]
     found = compare(scored, names, first.known_classes, rules)
     ranking, classes = rank(found), (first.known_classes, first.shared_classes)

@@ -26,7 +26,7 @@ from unida.bench.jobs import Job
 from unida.bench.results import Result, read_results, write_results
 from unida.bench.scoring import commit_of_code, score_rules
 from unida.data.samples import read_labelled
-from unida.decision.category_shift import balanced_index, build_reference
+from unida.decision.category_shift import TargetSigns, balanced_index, build_reference
 from unida.decision.inference import target_outputs
 from unida.decision.refinement import bank_index
 from unida.decision.rejection import fit_rules
@@ -35,13 +35,13 @@ from unida.evaluation.metrics import Ranking
 from unida.protocols.tasks import load_protocol, write_task
 from unida.types import Scored
 
-Features = tuple[Any, torch.Tensor, torch.Tensor]
-"""The reference, the indices of the kept target images and their features."""
+Signs = tuple[Callable[[], TargetSigns | None], torch.Tensor]
+"""What the features of some target images say, and the indices of these images."""
 Lookup = Callable[[Job], tuple[list[Result], str]]
 
 
-def features(worker: Worker, part: dict[str, Any], job: Job) -> Features:
-    """Return the backbone's features as a frozen run keeps them."""
+def signs_of(worker: Worker, part: dict[str, Any], job: Job) -> Signs:
+    """Return what the backbone's features say, as a frozen run has it."""
     protocol, root = load_protocol(job.data), Path(part["root"])
     with tempfile.TemporaryDirectory() as place:
         task = write_task(
@@ -59,7 +59,8 @@ def features(worker: Worker, part: dict[str, Any], job: Job) -> Features:
     labels = torch.from_numpy(np.asarray(samples[0].labels))
     some, bank = balanced_index(labels), bank_index(len(of_target))
     kept = of_target[bank]
-    return build_reference(of_source[some], labels[some], kept), bank, kept
+    described = build_reference(of_source[some], labels[some], kept).describe(kept)
+    return lambda: described, bank
 
 
 def stored_outputs(content: bytes, refined: bool, n_classes: int) -> tuple[Scored, Any]:
@@ -73,7 +74,7 @@ def stored_outputs(content: bytes, refined: bool, n_classes: int) -> tuple[Score
     return Scored(probs, score.astype(np.float64), np.empty((len(score), 0), np.float32)), names
 
 
-def refit(result: Result, content: bytes, kept: Features) -> Result:
+def refit(result: Result, content: bytes, kept: Signs) -> Result:
     """Score a result again under the rules of this version."""
     classes = (result.known_classes, result.shared_classes)
     scored, names = stored_outputs(content, result.refine != "none", len(result.known_classes))
@@ -97,13 +98,13 @@ def main() -> None:
     refitted: dict[str, list[Result]] = {}
     for (name, *_), jobs in itertools.groupby(read_plan(given.plan), _target_of):
         stored, archive = read_dump(given.dumps, name)
-        kept: Features | None = None
+        kept: Signs | None = None
         for part, job in jobs:
             results, member = stored(job)
             for one in results:
                 if kept is None:
                     embed_all(part, job)
-                    kept = features(worker, part, job)
+                    kept = signs_of(worker, part, job)
                 refitted.setdefault(name, []).append(refit(one, archive.read(member), kept))
     for name, results in refitted.items():
         write_results(given.out / f"{name}.jsonl", results)

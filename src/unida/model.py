@@ -127,7 +127,8 @@ class Model:
         paths, scored = self.score(images, skipped, features=False, of_backbone=of_backbone)
         y = torch.cat(of_backbone)
         some = torch.from_numpy(subsample(len(y), MAX_TARGET, 0, "neighbours"))
-        outputs = target_outputs(scored, self.reference, some, y[some.to(y.device)])
+        kept, reference = y[some.to(y.device)], self.reference
+        outputs = target_outputs(scored, lambda: reference.describe(kept), some)
         rules = self.rules | fit_rules(outputs, self.known)
         changed = dataclasses.replace(self, rules=rules, target=quantiles(scored.unknown_score))
         return changed, paths, scored

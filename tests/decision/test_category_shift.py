@@ -31,13 +31,18 @@ def reference(target: Tensor) -> SourceReference:
     return build_reference(draw(KNOWN, 180, 2), torch.arange(180) % 6, target)
 
 
+def split(fitted: SourceReference, target: Tensor, is_rejected: Tensor) -> ShiftSigns | None:
+    described = fitted.describe(target)
+    return described and described.compare(is_rejected)
+
+
 def compare(classes: Sequence[int], n: int = 300, n_rejected: int = 100) -> ShiftSigns:
     """Signs of a target whose images of the highest classes are rejected."""
     target = draw(classes, n, 3, of_target=True)
     labels = torch.tensor(list(classes))[torch.arange(n) % len(classes)]
     is_rejected = torch.zeros(n, dtype=torch.bool)
     is_rejected[labels.argsort(descending=True, stable=True)[:n_rejected]] = True
-    signs = reference(target).compare(target, is_rejected)
+    signs = split(reference(target), target, is_rejected)
     assert signs is not None
     return signs
 
@@ -69,7 +74,7 @@ def test_a_side_without_images_has_a_margin_of_one() -> None:
 @pytest.mark.parametrize("n", [1, 19])
 def test_fewer_images_than_needed_have_no_signs(n: int) -> None:
     target = draw(KNOWN, n, 3)
-    assert reference(target).compare(target, torch.zeros(n, dtype=torch.bool)) is None
+    assert split(reference(target), target, torch.zeros(n, dtype=torch.bool)) is None
 
 
 @pytest.mark.parametrize("n", [20, 21, 50])
@@ -79,7 +84,7 @@ def test_signs_of_a_small_target_are_numbers(n: int) -> None:
 
 def test_identical_images_have_signs_that_are_numbers() -> None:
     target = torch.ones(40, WIDTH)
-    signs = reference(target).compare(target, torch.arange(40) < 10)
+    signs = split(reference(target), target, torch.arange(40) < 10)
     assert signs is not None
     assert all(torch.tensor(astuple(signs)).isfinite())
 
@@ -88,14 +93,14 @@ def test_signs_do_not_depend_on_the_unit_or_the_order_of_the_images() -> None:
     target = draw(range(8), 200, 3, of_target=True)
     is_rejected = torch.arange(200) % 8 >= 6
     order = torch.randperm(200, generator=torch.Generator().manual_seed(4))
-    plain = reference(target).compare(target, is_rejected)
-    moved = reference(target[order]).compare(target[order], is_rejected[order])
+    plain = split(reference(target), target, is_rejected)
+    moved = split(reference(target[order]), target[order], is_rejected[order])
     source = draw(KNOWN, 180, 2)
     scaled = build_reference(9 * source, torch.arange(180) % 6, 9 * target)
     assert plain
     assert moved
     assert astuple(moved) == pytest.approx(astuple(plain), rel=1e-3)
-    by_unit = scaled.compare(9 * target, is_rejected)
+    by_unit = split(scaled, 9 * target, is_rejected)
     assert by_unit
     assert astuple(by_unit) == pytest.approx(astuple(plain), rel=1e-3)
 
@@ -106,7 +111,7 @@ def test_a_stored_reference_gives_the_same_signs() -> None:
     first = reference(target)
     stored = SourceReference(**first.config)
     stored.load_state_dict(first.state_dict())
-    assert stored.compare(target, is_rejected) == first.compare(target, is_rejected)
+    assert split(stored, target, is_rejected) == split(first, target, is_rejected)
 
 
 def test_a_source_is_sampled_with_as_many_images_of_each_class(

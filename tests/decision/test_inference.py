@@ -123,6 +123,8 @@ def test_rules_get_all_scores_and_features_of_the_kept_images(
     is_rejected = outputs.scores > np.median(outputs.scores)
     assert outputs.compare is not None
     found = outputs.compare(is_rejected)
-    assert found == fitted.reference.compare(kept, torch.from_numpy(is_rejected)[fitted.sample])
+    described = fitted.reference.describe(kept)
+    assert described is not None
+    assert found == described.compare(torch.from_numpy(is_rejected)[fitted.sample])
     assert found is not None
     assert found.margin != 1

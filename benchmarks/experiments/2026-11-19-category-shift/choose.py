@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from frozen_bench import Worker, embed_all, read_plan
-from refit_rules import Features, features, read_dump, stored_outputs
+from refit_rules import Signs, read_dump, signs_of, stored_outputs
 
 from unida.decision import mixture_model
 from unida.decision.inference import target_outputs
@@ -45,7 +45,7 @@ def curve(labels: Any, best: Any, scores: Any, unknown: int) -> list[float]:
     return values
 
 
-def describe(one: Any, content: bytes, kept: Features, shift: str) -> dict[str, Any]:
+def describe(one: Any, content: bytes, kept: Signs, shift: str) -> dict[str, Any]:
     """Return what a gate needs of a run."""
     scored, names = stored_outputs(content, True, len(one.known_classes))
     scores, unknown = scored.unknown_score, len(one.known_classes)
@@ -113,7 +113,7 @@ def main() -> None:
         key = (job.data, job.shift, job.source, job.target)
         if key not in features_of:
             embed_all(part, job)
-            features_of[key] = features(worker, part, job)
+            features_of[key] = signs_of(worker, part, job)
         results, member = stored(job)
         for one in results:
             if one.refine != "none":

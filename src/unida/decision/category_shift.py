@@ -43,6 +43,30 @@ SUREST = 0.1
 
 
 @dataclass(frozen=True)
+class TargetSigns:
+    """What the features say about a target, whatever is rejected.
+
+    Attributes:
+        margins: (N,), of its images.
+        reach, density, level, uncentred_level: see `ShiftSigns`.
+    """
+
+    margins: Tensor
+    reach: float
+    density: float
+    level: float
+    uncentred_level: float
+
+    def compare(self, is_rejected: Tensor) -> "ShiftSigns":
+        """Compare accepted and rejected images; the margin is 1 where a side is empty."""
+        ratio = 1.0
+        if is_rejected.any() and not is_rejected.all():
+            accepted = self.margins[~is_rejected].mean().clamp_min(1e-9)
+            ratio = float(self.margins[is_rejected].mean() / accepted)
+        return ShiftSigns(self.reach, self.density, ratio, self.level, self.uncentred_level)
+
+
+@dataclass(frozen=True)
 class ShiftSigns:
     """What the features say about a target, and about a split into accepted and rejected images.
 
@@ -122,12 +146,8 @@ class SourceReference(nn.Module):
         return _unit(_unit(target - self.centre) @ self.projection - self.centre_of_rows)
 
     @torch.no_grad()
-    def compare(self, target: Tensor, is_rejected: Tensor) -> ShiftSigns | None:
-        """Compare target features (N, D), split into accepted and rejected images, with the source.
-
-        Returns:
-            None for fewer than `MIN_TARGET` images. The margin is 1 where a side is empty.
-        """
+    def describe(self, target: Tensor) -> TargetSigns | None:
+        """Compare target features (N, D) with the source; None for fewer than `MIN_TARGET`."""
         n = len(target)
         if n < MIN_TARGET:
             return None
@@ -137,13 +157,10 @@ class SourceReference(nn.Module):
         of_source = _surest(self._margins(self.images)[1]).clamp_min(1e-9)
         density = _nearest(rows, rows, min(OF_DENSITY, n - 1), itself=True)[1].mean(1)
         small = margin.argsort(stable=True)[: round(SMALL_MARGIN * n)]
-        ratio = 1.0
-        if is_rejected.any() and not is_rejected.all():
-            ratio = float(margin[is_rejected].mean() / margin[~is_rejected].mean().clamp_min(1e-9))
-        return ShiftSigns(
+        return TargetSigns(
+            margins=margin,
             reach=float(self._reach(rows, near)[small].mean()),
             density=float((density[small].mean() - density.mean()) / density.std().clamp_min(1e-9)),
-            margin=ratio,
             level=float(_surest(margin) / of_source),
             uncentred_level=float(_surest(uncentred) / of_source),
         )

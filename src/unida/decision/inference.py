@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ from unida.data.pixels import PixelStore
 from unida.decision.category_shift import (
     ShiftSigns,
     SourceReference,
+    TargetSigns,
     build_reference,
 )
 from unida.decision.predictor import AnyPredictor, Predictor
@@ -53,7 +55,12 @@ class FittedTarget:
 
     def outputs(self, scored: Scored) -> TargetOutputs:
         """Return what reject rules are fitted to, from outputs on all target images."""
-        return target_outputs(scored, self.reference, self.sample, self.features)
+        return target_outputs(scored, lambda: self.signs, self.sample)
+
+    @cached_property
+    def signs(self) -> TargetSigns | None:
+        """What the features say about the target; computed once for all outputs and rules."""
+        return self.reference.describe(self.features)
 
 
 def predict_images(
@@ -73,23 +80,26 @@ def predict_images(
 
 
 def target_outputs(
-    scored: Scored, reference: SourceReference | None, sample: Tensor, features: Tensor
+    scored: Scored, describe: Callable[[], TargetSigns | None] | None, sample: Tensor
 ) -> TargetOutputs:
     """Return what reject rules are fitted to.
 
     Args:
         scored: outputs on all images of a target.
-        reference: source images; without them some rules cannot be fitted.
-        sample: indices of some of the target images.
-        features: of the backbone, of these images.
+        describe: returns what the features of some images say; without it some rules cannot be
+            fitted.
+        sample: indices of these images.
     """
 
     def compare(is_rejected: npt.NDArray[np.bool_]) -> ShiftSigns | None:
-        assert reference is not None
+        assert describe is not None
+        signs = describe()
+        if signs is None:
+            return None
         some = torch.from_numpy(is_rejected)[sample.cpu()]
-        return reference.compare(features, some.to(features.device))
+        return signs.compare(some.to(signs.margins.device))
 
-    return TargetOutputs(scored.unknown_score, scored.probs, compare if reference else None)
+    return TargetOutputs(scored.unknown_score, scored.probs, compare if describe else None)
 
 
 @torch.inference_mode()
