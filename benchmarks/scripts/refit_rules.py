@@ -11,7 +11,6 @@ import argparse
 import dataclasses
 import functools
 import io
-import itertools
 import tempfile
 import zipfile
 from collections.abc import Callable
@@ -96,25 +95,20 @@ def main() -> None:
     worker = Worker(dump=False)
     given.out.mkdir(parents=True, exist_ok=True)
     refitted: dict[str, list[Result]] = {}
-    for (name, *_), jobs in itertools.groupby(read_plan(given.plan), _target_of):
-        stored, archive = read_dump(given.dumps, name)
-        kept: Signs | None = None
-        for part, job in jobs:
-            results, member = stored(job)
-            for one in results:
-                if kept is None:
-                    embed_all(part, job)
-                    kept = signs_of(worker, part, job)
-                refitted.setdefault(name, []).append(refit(one, archive.read(member), kept))
+    signs: dict[tuple[str, ...], Signs] = {}
+    for part, job in read_plan(given.plan):
+        stored, archive = read_dump(given.dumps, part["name"])
+        results, member = stored(job)
+        target = (job.data, job.shift, job.source, job.target)
+        if results and target not in signs:
+            embed_all(part, job)
+            signs[target] = signs_of(worker, part, job)
+        for one in results:
+            found = refit(one, archive.read(member), signs[target])
+            refitted.setdefault(part["name"], []).append(found)
     for name, results in refitted.items():
         write_results(given.out / f"{name}.jsonl", results)
         print(name, len(results), flush=True)
-
-
-def _target_of(item: tuple[dict[str, Any], Job]) -> tuple[Any, ...]:
-    """The part of the plan, and what the features of a run depend on."""
-    part, job = item
-    return (part["name"], job.data, job.shift, job.source, job.target)
 
 
 @functools.cache
