@@ -3,7 +3,7 @@
 * Files of the repository that a page links to, such as the tables below benchmarks/, become part of
   the site, and links to them are changed to where they are in it.
 * The page of the command line is made from the parser.
-* The navigation lists whatever is in docs/methods, and pages that nothing else lists.
+* The navigation lists whatever is in docs/methods and docs/analyses.
 """
 
 import contextlib
@@ -21,8 +21,6 @@ OUTSIDE = "repository"
 """Folder of the site for files outside docs/."""
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
 CODE = re.compile(r"```.*?```", re.DOTALL)
-OPTIONAL = (("Guides", "reliability.md"),)
-"""Pages that are listed if they are there."""
 
 
 def on_config(config: Any) -> None:
@@ -30,14 +28,8 @@ def on_config(config: Any) -> None:
     nav = {title: value for entry in config.nav for title, value in entry.items()}
     docs = Path(config.docs_dir)
     nav["Methods"] = _listed(docs, "methods")
-    if analyses := _listed(docs, "analyses"):
-        nav["Results"].append({"Analyses": analyses})
-    for section, page in OPTIONAL:
-        if (docs / page).exists():
-            nav[section].append(page)
-    if (ROOT / "SECURITY.md").exists():
-        nav["Reference"].append({"Security": f"{OUTSIDE}/SECURITY.md"})
-    config.nav = [{title: value} for title, value in nav.items() if value]
+    nav["Results"].append({"Analyses": _listed(docs, "analyses")})
+    config.nav = [{title: value} for title, value in nav.items()]
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -95,12 +87,8 @@ def command_line() -> str:
 
 def _listed(docs: Path, folder: str) -> list[str]:
     """Return the pages of a folder, its own page first."""
-    pages = sorted((docs / folder).glob("*.md"), key=lambda p: (p.stem not in HOME, p.name))
-    single = docs / f"{folder}.md"
-    return [p.relative_to(docs).as_posix() for p in ([single] if single.exists() else []) + pages]
-
-
-HOME = ("index", "README")
+    pages = sorted((docs / folder).glob("*.md"), key=lambda p: (p.stem != "index", p.name))
+    return [page.relative_to(docs).as_posix() for page in pages]
 
 
 def _in_repository(uri: str) -> str:
