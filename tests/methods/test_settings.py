@@ -138,6 +138,18 @@ BAD: dict[str, list[tuple[str, object, str]]] = {
         ("search", 5, "from 10 to 20000"),
         ("width", 0, "from 2 to 16384"),
     ],
+    "lead": [
+        ("lambda_reg", -1.0, "from 0 to 1000"),
+        ("lambda_psd", -1.0, "from 0 to 1000"),
+        ("released_weights", "perhaps", "true or false"),
+    ],
+    "mlnet": [
+        ("ni", -1.0, "from 0 to 1000"),
+        ("share", 1.5, "from 0 to 1"),
+        ("alpha", 0.0, "from 0.01 to 100"),
+        ("most", 0, "from 1 to 10000"),
+        ("warmup", 0, "1 or more"),
+    ],
     "spa": [
         ("base", "san", "dcc, ovanet"),
         ("words", 1, "from 2 to 16384"),

@@ -13,6 +13,8 @@ from unida.losses.domain_adversarial import domain_adversarial
 from unida.losses.energy import energy_margin, unknown_entropy
 from unida.losses.entropy import assignment_entropy, open_entropy, word_usage
 from unida.losses.evidential import evidential, evidential_kl, uncertainty_separation
+from unida.losses.feature_spaces import space_separation
+from unida.losses.mlnet import consistency, mixture_rejection, neighbourhood_invariance
 from unida.losses.multi_sample import multi_sample_contrast
 from unida.losses.one_vs_all import one_vs_all
 from unida.losses.soft_cross_entropy import soft_cross_entropy
@@ -21,6 +23,7 @@ from unida.losses.subgraph import subgraph_contrast
 __all__ = [
     "all_in_one",
     "assignment_entropy",
+    "consistency",
     "contrastive_domain_discrepancy",
     "domain_adversarial",
     "energy_margin",
@@ -29,12 +32,15 @@ __all__ = [
     "evidential_kl",
     "info_nce",
     "memory_contrast",
+    "mixture_rejection",
     "multi_sample_contrast",
     "neighbourhood_clustering",
+    "neighbourhood_invariance",
     "one_vs_all",
     "open_entropy",
     "soft_contrastive",
     "soft_cross_entropy",
+    "space_separation",
     "subgraph_contrast",
     "uncertainty_separation",
     "unknown_entropy",

@@ -11,6 +11,8 @@ from unida.methods.dance import DANCE
 from unida.methods.dcc import DCC
 from unida.methods.gate import GATE
 from unida.methods.glc import GLC
+from unida.methods.lead import LEAD
+from unida.methods.mlnet import MLNet
 from unida.methods.ovanet import OVANet
 from unida.methods.san import SAN
 from unida.methods.source_only import SourceOnly
@@ -25,6 +27,8 @@ METHODS: dict[str, type[Method]] = {
     "dcc": DCC,
     "gate": GATE,
     "glc": GLC,
+    "lead": LEAD,
+    "mlnet": MLNet,
     "ovanet": OVANet,
     "san": SAN,
     "source_only": SourceOnly,

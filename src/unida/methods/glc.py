@@ -98,7 +98,7 @@ class GLC(Method):
     )
     Config = GLCConfig
     config: GLCConfig
-    training_only = ("bank.rows", "bank_probs", "labels", "coefficient")
+    training_only: tuple[str, ...] = ("bank.rows", "bank_probs", "labels", "coefficient")
     bank_probs: Tensor
     labels: Tensor
     coefficient: Tensor

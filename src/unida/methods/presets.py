@@ -26,6 +26,7 @@ from unida.errors import UserError, require, require_known
 from unida.methods import METHODS
 from unida.protocols.schema import Protocol, Recipe
 from unida.protocols.tasks import load_protocol
+from unida.utils.files import read_file
 from unida.utils.logs import logger
 
 
@@ -114,6 +115,13 @@ PRESETS: dict[str, Preset] = {
         "GLC as its released code",
         options=AS_PUBLISHED | {"batch": 64, "weight_decay": 1e-3},
     ),
+    "lead-released": Preset(
+        "lead",
+        "LEAD as its released code",
+        {"released_weights": True},
+        AS_PUBLISHED | {"batch": 64, "weight_decay": 1e-3},
+    ),
+    "mlnet-released": Preset("mlnet", "MLNet as its released code", options=AS_PUBLISHED),
     "ovanet-released": Preset("ovanet", "OVANet as its released code", options=AS_PUBLISHED),
     "uan-released": Preset(
         "uan",
@@ -195,7 +203,7 @@ def make_settings(method: str, values: Mapping[str, Any]) -> Any:
 def load_config(path: Path) -> RunConfig:
     """Read the config.json of a run, of this format or the one before."""
     try:
-        content = dict(json.loads(path.read_text()))
+        content = dict(json.loads(read_file(path)))
         run, number = dict(content["run"]), content.get("format", 1)
         if number == 1:
             run = _from_format_1(run, dict(content.get("method", {})))

@@ -119,15 +119,18 @@ def _most_similar(
     return values, nearest
 
 
-def estimate_class_ratio(features: Tensor, n_classes: int) -> float:
+def estimate_class_ratio(
+    features: Tensor, n_classes: int, ratios: tuple[float, ...] = RATIOS
+) -> float:
     """Estimate C_t / C by the silhouette of k-means on a t-SNE plane.
 
     Args:
         features: (n, D), a sample of the target.
         n_classes: C.
+        ratios: the candidates.
 
     Returns:
-        One of `RATIOS`; 1 if no number of clusters has a positive silhouette, all features are
+        One of them; 1 if no number of clusters has a positive silhouette, all features are
         equal, or some are not finite.
     """
     n = len(features)
@@ -139,7 +142,7 @@ def estimate_class_ratio(features: Tensor, n_classes: int) -> float:
         plane = TSNE(init="pca", perplexity=min(30.0, n / 4), random_state=0).fit_transform(
             features.numpy(force=True)
         )
-        for ratio in RATIOS:
+        for ratio in ratios:
             k = max(int(n_classes * ratio), 2)
             if k >= n:
                 break
