@@ -74,7 +74,7 @@ def command_line() -> str:
     """Return the page of the command line, from the parser."""
     from unida.cli.main import COMMANDS, main
 
-    os.environ |= {"COLUMNS": "92", "NO_COLOR": "1"}
+    os.environ |= {"COLUMNS": "80", "NO_COLOR": "1"}
     lines = ["# Command line", "", "Made from the parser: what `unida COMMAND --help` prints."]
     for name in ("", *COMMANDS):
         out = io.StringIO()
