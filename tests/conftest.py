@@ -66,7 +66,7 @@ def finished_run(digits: Task, tmp_path_factory: pytest.TempPathFactory) -> Path
 SLOW_FILES = {
     "test_bench.py", "test_ray.py", "test_tune.py", "test_benchmarks.py", "test_distributed.py",
     "test_figures.py", "test_predictor.py", "test_estimator.py", "test_earlier_formats.py",
-    "test_messages.py", "test_bad_input.py",
+    "test_messages.py", "test_bad_input.py", "test_fuzz.py", "test_kills.py", "test_two_hands.py",
 }  # fmt: skip
 """Their tests start processes, train many runs or draw; left out by make test-fast."""
 

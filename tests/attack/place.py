@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.attack.outcome import Outcome
-from tests.bench.benches import PROTOCOL
+from tests.bench.benches import write_data
 from tests.bench.test_tables import digits, office
 from tests.images import write_folder
 from tests.tasks import Task, write_task
@@ -84,7 +84,7 @@ def make_place(root: Path) -> Place:
     discover(RunFolder(finished), "kmeans", 0).save(RunFolder(finished))
     (finished / "review.json").write_text(json.dumps({"names": {}, "labels": {}, "revision": 3}))
     try:
-        run(task.config(stopped, steps=20), on_checkpoint=stop)
+        run(task.config(stopped, steps=6, checkpoint_every=3), on_checkpoint=stop)
     except StoppedError:
         assert (stopped / "state.pt").exists()
     shutil.copytree(EARLIER, root / "earlier")
@@ -94,8 +94,7 @@ def make_place(root: Path) -> Place:
     predicted = load(finished, "cpu").predict(images)
     results, shown = root / "results.jsonl", [*office(), *office("san-no-scl"), digits()]
     write_text(results, "".join(f"{to_json(result)}\n" for result in shown))
-    protocol = root / "small.toml"
-    protocol.write_text(PROTOCOL)
+    protocol = write_data(root)
     return Place(
         root=root,
         task=task,

@@ -14,20 +14,20 @@ import torch
 
 from tests.attack import command_lines, images, lists, models, runs
 from tests.attack.outcome import attempt, faults, parts_below, shown, state_of
-from tests.attack.place import Case, Place, generator, make_place
+from tests.attack.place import Case, Place, generator
 from unida.review.server import ReviewServer
 
 Maker = Callable[[random.Random, Place, Path], Case]
 
 KINDS: dict[str, tuple[Maker, float]] = {
-    "command line": (command_lines.command_line, 0.26),
+    "command line": (command_lines.command_line, 0.30),
     "image": (images.image, 0.18),
-    "list": (lists.image_list, 0.08),
-    "protocol": (lists.protocol, 0.06),
-    "model": (models.model, 0.18),
+    "list": (lists.image_list, 0.05),
+    "protocol": (lists.protocol, 0.07),
+    "model": (models.model, 0.22),
     "weights": (models.weights, 0.02),
-    "run": (runs.run_folder, 0.12),
-    "stopped run": (runs.stopped_run, 0.04),
+    "run": (runs.run_folder, 0.08),
+    "stopped run": (runs.stopped_run, 0.02),
     "results": (runs.results, 0.06),
 }
 """What makes the cases of a kind, and its share of them."""
@@ -35,11 +35,11 @@ CACHES = 0.005
 """Damaged caches of a kind, as a share of the cases."""
 
 
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield make_place(tmp_path_factory.mktemp("attack"))
+    yield
     torch.set_num_threads(threads)
 
 

@@ -5,19 +5,19 @@ The moments are drawn by `--attack-seed`; there are more of them with a larger `
 
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.attack.hands import Hand, Hands, hands
+from tests.attack.hands import Hand, Hands
 from tests.attack.outcome import parts_below
-from tests.attack.place import Place, generator, make_place
+from tests.attack.place import Place, generator
 from tests.attack.whole import files_below, halves
-from tests.bench.benches import arguments, write_data
+from tests.bench.benches import arguments
 
-CASES_PER_KILL = 250
+CASES_PER_KILL = 500
 
 
 @dataclass(frozen=True)
@@ -109,19 +109,6 @@ WORKS = {
         slowness=4,
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    place = make_place(tmp_path_factory.mktemp("attack"))
-    write_data(place.root)
-    return place
-
-
-@pytest.fixture(scope="module")
-def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hands]:
-    with hands(tmp_path_factory.mktemp("hands")) as started:
-        yield started
 
 
 @pytest.mark.parametrize("name", WORKS)

@@ -7,30 +7,18 @@ import shutil
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.attack.hands import Hand, Hands, hands
+from tests.attack.hands import Hand, Hands
 from tests.attack.outcome import parts_below
-from tests.attack.place import Place, generator, make_place
+from tests.attack.place import Place, generator
 from tests.attack.whole import halves
 
 RESULTS = ("predictions.csv", "model.safetensors", "diagnostics.json", "skipped.csv")
 LATEST = 0.4
 """Seconds that the second command may begin after the first."""
-
-
-@pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    return make_place(tmp_path_factory.mktemp("attack"))
-
-
-@pytest.fixture(scope="module")
-def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hands]:
-    with hands(tmp_path_factory.mktemp("hands")) as started:
-        yield started
 
 
 @pytest.fixture
@@ -39,7 +27,7 @@ def delays(request: pytest.FixtureRequest) -> list[float]:
     rng = generator(request.config.getoption("--attack-seed"), request.node.name)
     return [
         rng.uniform(0, LATEST)
-        for _ in range(max(1, request.config.getoption("--attack-cases") // 500))
+        for _ in range(max(1, request.config.getoption("--attack-cases") // 1000))
     ]
 
 
