@@ -46,16 +46,16 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--every", type=float, default=1.0, help="seconds between two samples")
     args = parser.parse_args(argv)
     device = machine.by_device(args, {}, {})
-    with tempfile.TemporaryDirectory() as folder:
-        results = soak(Path(folder), args)
     place: Path = args.out
-    machine.show("Soak", results, COLUMNS)
-    machine.write(args, "soak", device, results)
-    place.with_suffix(".md").write_text(table(results, args))
+    with tempfile.TemporaryDirectory() as folder:
+        for results in soak(Path(folder), args):
+            machine.show("Soak", results, COLUMNS)
+            machine.write(args, "soak", device, results)
+            place.with_suffix(".md").write_text(table(results, args))
 
 
-def soak(root: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Run both commands; return what was measured in each phase."""
+def soak(root: Path, args: argparse.Namespace) -> Iterator[list[dict[str, Any]]]:
+    """Run both commands; yield what was measured in each phase so far, after each of them."""
     write_images(root, args.images)
     run = root / "run"
     quick = {
@@ -74,15 +74,20 @@ def soak(root: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     }
     options = [word for name, value in quick.items() for word in (f"--{name}", str(value))]
     phases = watch(["adapt", *options], lambda: phase_of(run, args.steps), args.every)
+    _require_rows(run / "predictions.csv", args.images)
+    yield [summarise(name, samples) for name, samples in phases.items()]
     labels = root / "labels.csv"
     words = ["predict", str(run), str(root / "target"), "--to", str(labels)]
     phases |= watch([*words, "--device", args.device], lambda: "predict", args.every)
-    for file in (run / "predictions.csv", labels):
-        with file.open() as rows:
-            n_rows = sum(1 for _ in rows) - 1
-        if n_rows != args.images:
-            raise SystemExit(f"{file.name} has {n_rows} rows for {args.images} images")
-    return [summarise(name, samples) for name, samples in phases.items()]
+    _require_rows(labels, args.images)
+    yield [summarise(name, samples) for name, samples in phases.items()]
+
+
+def _require_rows(file: Path, n_images: int) -> None:
+    with file.open() as rows:
+        n_rows = sum(1 for _ in rows) - 1
+    if n_rows != n_images:
+        raise SystemExit(f"{file.name} has {n_rows} rows for {n_images} images")
 
 
 def write_images(root: Path, n_target: int) -> None:

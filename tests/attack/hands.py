@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-SECONDS = 120
+SECONDS = 400
 
 
 class Hand:
