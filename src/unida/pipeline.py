@@ -184,7 +184,8 @@ def adapt_domains(
         call = (source.device, place, on_step, on_checkpoint, images)
         history.append(train(method, own, members[number], *call))
     if skipped:
-        logger.info("%d files were left out; %s gives the reasons.", len(skipped), folder.skipped)
+        counted = "one file was" if len(skipped) == 1 else f"{len(skipped)} files were"
+        logger.info("%s left out; %s gives the reasons.", counted, folder.skipped)
     fitted = fit_decision(resolved, methods, backbone, learned, held_out, target, history)
     write_result(fitted, folder, found)
     return fitted
