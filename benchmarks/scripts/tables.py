@@ -71,7 +71,8 @@ def _excerpt(match: re.Match[str]) -> str:
     if not (FOLDER / file).exists():  # the slot stays empty until there are results
         return f"{opening}\n<!-- end -->"
     head, line, *rows = _first_table((FOLDER / file).read_text())
-    names = {kind: text.split(", ") for kind, text in chosen.items()}
+    # A column may be called "mean of four, held out".
+    names = {kind: re.split(r", (?!held out)", text) for kind, text in chosen.items()}
     shown = names.get("rows", [row[0] for row in rows])
     rules = names.get("rules", [row[1].partition(" ")[0] for row in rows])
     missing = set(shown) - {row[0] for row in rows}
