@@ -329,7 +329,7 @@ def outputs(
     best = np.zeros(n, dtype=int) if one_class else np.arange(n) % n_classes
     probs = np.full((n, n_classes), 0.02)
     probs[np.arange(n), best] = rng.uniform(0.5, 0.94, n)
-    found = {"reach": 1.0, "density": -0.4, "margin": 0.4, "level": 0.6, "uncentred_level": 0.6}
+    found = {"reach": 1.0, "density": -0.4, "margin": 0.45, "level": 0.6, "uncentred_level": 0.6}
     return TargetOutputs(scores, probs, lambda is_rejected: ShiftSigns(**(found | signs)))
 
 
@@ -363,7 +363,7 @@ def test_share_rejects_hardly_any_where_nothing_seems_unknown() -> None:
 
 def test_share_rejects_more_the_more_the_features_speak_for_unknown_classes() -> None:
     scores, shares, rejected = two_groups(2000, 0.5), [], []
-    for margin in (0.4, 0.27, 0.24, 0.2, 0.15):
+    for margin in (0.52, 0.4, 0.36, 0.33, 0.25):
         rule = rejection.share(outputs(scores, reach=0.8, density=-0.3, margin=margin))
         assert rule.share is not None
         shares.append(rule.share)
@@ -373,6 +373,14 @@ def test_share_rejects_more_the_more_the_features_speak_for_unknown_classes() ->
     assert (shares[0], shares[-1]) == (0, pytest.approx(0.5, abs=0.02))
     assert 0 < shares[2] < 0.5
     assert rejected[1] > shares[1] + 0.1  # weak evidence: cautious, but not counted
+
+
+def test_share_rejects_more_of_scores_with_two_modes() -> None:
+    two, one = two_groups(2000, 0.5), np.random.default_rng(0).normal(size=2000)
+    signs = {"reach": 0.8, "density": -0.3, "margin": 0.33}
+    (of_two, of_one) = (rejection.share(outputs(scores, **signs)) for scores in (two, one))
+    assert of_two.share is not None
+    assert of_one.share == 0 < of_two.share
 
 
 def test_share_concludes_that_all_are_unknown() -> None:

@@ -20,7 +20,7 @@ from refit_rules import Signs, read_dump, signs_of, stored_outputs
 
 from unida.decision import mixture_model
 from unida.decision.inference import target_outputs
-from unida.decision.rejection import SQUASH, _share_of_confidence
+from unida.decision.rejection import MAX_GAIN, SQUASH, _share_of_confidence
 from unida.evaluation.metrics import score, universal_value
 
 TASKS = {
@@ -29,7 +29,7 @@ TASKS = {
 }
 SHARES = np.linspace(0, 1, 101)
 BUDGETS = (0.01, 0.02, 0.03)
-MARGIN_WEIGHTS = (1.0, 2.0, 4.0)
+MARGIN_WEIGHTS, GAIN_WEIGHTS = (2.0, 4.0), (0.0, 5.0, 10.0)
 KEPT = 0.95
 """Least part of the accuracy with nothing rejected that closed and partial sets keep."""
 
@@ -51,7 +51,7 @@ def describe(one: Any, content: bytes, kept: Signs, shift: str) -> dict[str, Any
     scores, unknown = scored.unknown_score, len(one.known_classes)
     number = {name: k for k, name in enumerate(one.known_classes)}
     labels = np.array([number.get(name, unknown) for name in names])
-    found = mixture_model.fit(scores, SQUASH)
+    found, plain = mixture_model.fit(scores, SQUASH), mixture_model.fit(scores)
     has = found is not None and found.crossing is not None
     is_upper = scores >= (found.crossing if has and found else np.quantile(scores, 0.7))
     compare = target_outputs(scored, *kept).compare
@@ -65,14 +65,15 @@ def describe(one: Any, content: bytes, kept: Signs, shift: str) -> dict[str, Any
         "upper": float(is_upper.mean()),
         "features": signs.reach - signs.density,
         "margin": signs.margin,
+        "gain": min(max(plain.gain, 0.0), MAX_GAIN) if plain else 0.0,
         "budget": {b: _share_of_confidence(scores, scored.probs.max(1), b) for b in BUDGETS},
     }
 
 
 def rejected(run: dict[str, Any], gate: tuple[float, ...]) -> float:
     """Return the share that the rule rejects, as `rejection.share` does."""
-    opened, closed, weight, budget = gate
-    evidence = run["features"] + weight * run["margin"]
+    opened, closed, of_margin, of_gain, budget = gate
+    evidence = run["features"] + of_margin * run["margin"] - of_gain * run["gain"]
     w = float(np.clip((closed - evidence) / (closed - opened), 0, 1))
     return max(w * run["upper"] + (1 - w) * run["budget"][budget], run["budget"][budget])
 
@@ -119,16 +120,20 @@ def main() -> None:
             if one.refine != "none":
                 runs.append(describe(one, archive.read(member), features_of[key], job.shift))
     gates = itertools.product(
-        np.arange(0.9, 2.3, 0.1).round(2), (0.25, 0.5, 0.75, 1.0, 1.25), MARGIN_WEIGHTS, BUDGETS
+        np.arange(0.9, 2.3, 0.1).round(2),
+        (0.25, 0.5, 0.75, 1.0, 1.25),
+        MARGIN_WEIGHTS,
+        GAIN_WEIGHTS,
+        BUDGETS,
     )
     rows = []
-    for opened, width, weight, budget in gates:
-        gate = (float(opened), float(opened) + width, weight, budget)
+    for opened, width, *others in gates:
+        gate = (float(opened), float(opened) + width, *others)
         rows.append((*gate, *measure(runs, gate)))
-    rows.sort(key=lambda row: (row[6] >= KEPT, row[4] + 0.25 * row[5]), reverse=True)
+    rows.sort(key=lambda row: (row[7] >= KEPT, row[5] + 0.25 * row[6]), reverse=True)
     lines = [f"{len(runs)} runs. Gates that keep {KEPT:.0%} come first.\n"]
-    lines += ["| open | closed | margin × | budget | mean of four | mean few | kept |"]
-    lines += ["|---:|---:|---:|---:|---:|---:|---:|"]
+    lines += ["| open | closed | margin × | gain × | budget | mean of four | mean few | kept |"]
+    lines += ["|---:|---:|---:|---:|---:|---:|---:|---:|"]
     lines += ["| " + " | ".join(f"{x:.4g}" for x in row) + " |" for row in rows[:30]]
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "gates.md").write_text("\n".join(lines) + "\n")

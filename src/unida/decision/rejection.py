@@ -31,13 +31,13 @@ BUDGET = 0.01
 """Share of the confidence that the rule `share` may reject where no target image is unknown."""
 SQUASH = 0.5
 """Of the scores that the mixture is fitted to (`mixture_model.fit`)."""
-MARGIN_WEIGHT = 4.0
-OPEN, CLOSED = 1.7, 2.7
-"""Evidence, reach minus density plus weighted margin (`ShiftSigns`): at `OPEN` and below the whole
-upper component is rejected, at `CLOSED` and above nothing of it. The gate is wide because to miss
-an unknown class costs more than a few known images
-(`benchmarks/experiments/2026-11-19-category-shift/NOTES.md`)."""
-COUNTED, NOT_COUNTED = 1.8, 2.2
+MARGIN_WEIGHT, GAIN_WEIGHT, MAX_GAIN = 4.0, 5.0, 0.15
+OPEN, CLOSED = 1.4, 2.4
+"""Evidence: reach minus density plus weighted margin (`ShiftSigns`), minus the weighted gain of two
+components over one mode, bounded. At `OPEN` and below the whole upper component is rejected, at
+`CLOSED` and above nothing of it. The gate is wide because to miss an unknown class costs more than
+a few known images (`benchmarks/experiments/2026-11-19-category-shift/NOTES.md`)."""
+COUNTED, NOT_COUNTED = 1.6, 2.0
 """The same for the estimated share, which weighs both errors alike."""
 NOTHING_KNOWN, UNCENTRED_NOTHING_KNOWN = 0.25, 0.3
 """Levels below which, both together, no target image is known."""
@@ -48,7 +48,7 @@ MAX_CLASS_SHARE = 0.6
 its mean is that of the class."""
 CANDIDATES = 0.3
 """Share of the target that is compared with the rest where a mixture has no crossing."""
-UNSURE = 0.2
+UNSURE = 0.3
 """By how much the evidence may be too low, for the interval of the estimated share."""
 SLACK = 0.1
 """By how much the share of the upper component may be wrong either way, in a large target."""
@@ -126,11 +126,12 @@ def share(target: TargetOutputs) -> Rule:
     """Reject the estimated share of unknown images, which may be none or all.
 
     Two components are fitted to the scores; the upper one is a candidate for the unknown images.
-    The features of the backbone are evidence of whether it is (`ShiftSigns`). Between yes and no, a
-    part of it is rejected. Where nothing seems unknown, the least confident images are rejected
-    still, as many as hold `BUDGET` of the confidence of all: that costs about as much of the
-    accuracy. The estimated share is that of the upper component, as far as the evidence counts it;
-    more is rejected where the evidence is weak.
+    The features of the backbone are evidence of whether it is (`ShiftSigns`), and so is how clearly
+    the scores have two modes. Between yes and no, a part of the component is rejected. Where
+    nothing seems unknown, the least confident images are rejected still, as many as hold `BUDGET`
+    of the confidence of all: that costs about as much of the accuracy. The estimated share is that
+    of the upper component, as far as the evidence counts it; more is rejected where the evidence is
+    weak.
 
     Limits: below 20 images it falls back to `own`. Where most images are of one class, nothing is
     estimated: the least confident are rejected if that class seems known, otherwise it falls back
@@ -142,8 +143,8 @@ def share(target: TargetOutputs) -> Rule:
     values = finite(scores)
     if len(values) < MIN_TARGET:
         return _fall_back(f"{len(values)} images are too few to estimate the share of unknown ones")
-    found = mixture_model.fit(values, SQUASH)
-    if found is None:
+    found, plain = mixture_model.fit(values, SQUASH), mixture_model.fit(values)
+    if found is None or plain is None:
         return _fall_back("all target scores are equal")
     crossing = found.crossing
     split = float(np.quantile(values, 1 - CANDIDATES)) if crossing is None else crossing
@@ -161,7 +162,8 @@ def share(target: TargetOutputs) -> Rule:
             return _fall_back(reason)
         note = f"{reason}: the least sure {in_budget:.0%} are rejected"
         return Rule("share", _upper_threshold(scores, in_budget), note, fell_back=note)
-    evidence = signs.reach - signs.density + MARGIN_WEIGHT * signs.margin
+    gain = min(max(plain.gain, 0.0), MAX_GAIN)
+    evidence = signs.reach - signs.density + MARGIN_WEIGHT * signs.margin - GAIN_WEIGHT * gain
     upper = float(is_upper.mean())
     weight = _weight(evidence, OPEN, CLOSED)
     estimate = _weight(evidence, COUNTED, NOT_COUNTED) * upper
@@ -171,7 +173,8 @@ def share(target: TargetOutputs) -> Rule:
         max(0.0, _weight(evidence + UNSURE, COUNTED, NOT_COUNTED) * upper - slack),
         min(1.0, max(weight * upper, estimate) + slack),
     )
-    about = f"reach {signs.reach:.2f}, density {signs.density:+.2f}, margin {signs.margin:.2f}"
+    about = f"reach {signs.reach:.2f}, density {signs.density:+.2f}, margin {signs.margin:.2f}, "
+    about += f"gain {gain:.2f}"
     if estimate == 0:
         note = f"no sign of unknown classes ({about}): the least sure {rejected:.0%} are rejected"
     else:
