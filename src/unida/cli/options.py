@@ -26,7 +26,8 @@ class RunOptions(Command):
     """Options of a run, in the groups of `RunConfig`."""
 
     method: str = "san"
-    """A method or a preset; `unida methods` lists them."""
+    """A method or a preset; `unida methods` lists them. NAME@SET has the settings published for a
+    data set, as in uniot@office-home."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(name="set", metavar="KEY=VALUE ...")] = ()
     """Settings of the method, as in --set beta=0.5 lam=0.3."""
     data: DataConfig = field(default_factory=DataConfig)

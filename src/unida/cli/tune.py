@@ -21,8 +21,9 @@ class Tune(RunOptions):
 
     The same command goes on with the study, or helps from another machine.
 
-    Options of a run and --set are as for unida adapt. On a task of a benchmark (--protocol
-    office-home --task Art-Product --root DIR) the outcome becomes a row of unida table.
+    Options of a run and --set are as for unida adapt.
+
+    With --protocol and --task the outcome becomes a row of unida table.
 
     Example: unida tune --source photos --target sketches --out study --space lam=0.1,0.3,1
     """

@@ -6,6 +6,7 @@ have unit length.
 
 import math
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from sklearn.cluster import KMeans
@@ -142,9 +143,10 @@ def estimate_class_ratio(
         plane = TSNE(init="pca", perplexity=min(30.0, n / 4), random_state=0).fit_transform(
             features.numpy(force=True)
         )
+        most = min(n, len(np.unique(plane, axis=0)) + 1)  # equal places make no more clusters
         for ratio in ratios:
             k = max(int(n_classes * ratio), 2)
-            if k >= n:
+            if k >= most:
                 break
             clusters = KMeans(k, n_init=10, random_state=0).fit_predict(plane)
             score = silhouette_score(plane, clusters)
