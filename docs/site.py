@@ -3,7 +3,7 @@
 * Files of the repository that a page links to, such as the tables below benchmarks/, become part of
   the site, and links to them are changed to where they are in it.
 * The page of the command line is made from the parser.
-* The navigation lists whatever is in docs/methods and docs/analyses.
+* The navigation lists the universal tables and whatever is in docs/methods and docs/analyses.
 """
 
 import contextlib
@@ -28,6 +28,7 @@ def on_config(config: Any) -> None:
     nav = {title: value for entry in config.nav for title, value in entry.items()}
     docs = Path(config.docs_dir)
     nav["Methods"] = _listed(docs, "methods")
+    nav["Results"][:0] = [{_title(path): f"{OUTSIDE}/{path}"} for path in _universal()]
     nav["Results"].append({"Analyses": _listed(docs, "analyses")})
     config.nav = [{title: value} for title, value in nav.items()]
 
@@ -36,6 +37,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the page of the command line and the linked files of the repository."""
     files.append(File.generated(config, "cli.md", content=command_line()))
     waiting = {"CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/README.md", "SECURITY.md"}
+    waiting |= set(_universal())
     for page in files.documentation_pages():
         waiting |= _links("docs/" + page.src_uri, page.content_string)
     added: set[str] = set()
@@ -89,6 +91,17 @@ def _listed(docs: Path, folder: str) -> list[str]:
     """Return the pages of a folder, its own page first."""
     pages = sorted((docs / folder).glob("*.md"), key=lambda p: (p.stem != "index", p.name))
     return [page.relative_to(docs).as_posix() for page in pages]
+
+
+def _universal() -> list[str]:
+    """Return the tables over every category shift."""
+    tables = (ROOT / "benchmarks" / "results").glob("*/*/universal*/tables.md")
+    return sorted(path.relative_to(ROOT).as_posix() for path in tables)
+
+
+def _title(path: str) -> str:
+    data, kind, name = Path(path).parts[2:5]
+    return f"{data}, {kind}: {name}"
 
 
 def _in_repository(uri: str) -> str:
