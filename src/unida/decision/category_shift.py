@@ -30,6 +30,8 @@ DIMENSIONS = 256
 """Principal components of both domains that are kept."""
 WHITENING = 0.25
 """Power of the components' variances that they are divided by: half-way to full whitening."""
+MIN_VARIANCE = 1e-5
+"""Of a component that is kept, relative to that of the first."""
 NEAREST = 40
 """Nearest target images that a source image reaches; an eighth of a target of fewer than 320."""
 OF_DENSITY = 15
@@ -125,8 +127,10 @@ class SourceReference(nn.Module):
         rows = torch.cat([_unit(source - self.centre), _unit(target - target.mean(0))])
         variance, axes = torch.linalg.eigh(rows.T @ rows / len(rows))  # rising
         n = self.projection.shape[1]
-        spread = variance[-n:].clamp_min(1e-6 * variance[-1])
-        self.projection.copy_(axes[:, -n:] / spread**WHITENING)
+        spread, least = variance[-n:], MIN_VARIANCE * variance[-1]
+        # Axes without variance are arbitrary: they would differ from machine to machine.
+        kept = axes[:, -n:] * (spread > least)
+        self.projection.copy_(kept / spread.clamp_min(least) ** WHITENING)
         of_source = rows[: len(source)] @ self.projection
         self.centre_of_rows.copy_(of_source.mean(0))
         self.images.copy_(_unit(of_source - self.centre_of_rows))
