@@ -27,6 +27,7 @@ NO_CURVES = frozenset({"step", "epoch", "seconds", "time"})
 
 def collect(run: RunFolder) -> dict[str, Any]:
     """Return the content of the page of a finished run, by section."""
+    run.path.exists()  # raises where the system refuses the name, which is no damage
     with refusing_damage(str(run.path)):
         data = ReportData(run)
         return {name: section(data) for name, section in SECTIONS.items()}
