@@ -14,7 +14,13 @@ from unida.errors import UserError
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("entry", ["san"]), ("seed", "0"), ("images", []), ("known_classes", {}), ("seconds", None)],
+    [
+        ("entry", ["san"]),
+        ("seed", "0"),
+        ("images", []),
+        ("known_classes", [[]]),
+        ("settings", {"lam": []}),
+    ],
 )
 def test_a_field_of_another_type_is_refused(name: str, value: object) -> None:
     line = json.dumps(json.loads(to_json(make())) | {name: value})

@@ -208,6 +208,11 @@ def _check_types(part: Result | RuleResult) -> None:
         value = getattr(part, name)
         if not isinstance(value, allowed + ((int,) if float in allowed else ())):
             raise TypeError(f"{name} is {reprlib.repr(value)}")
+        if hint == list[str] and not all(isinstance(item, str) for item in value):
+            raise TypeError(f"{name} is {reprlib.repr(value)}")
+        is_flat = allowed == (dict,) and name not in ("rules", "oracle")
+        if is_flat and any(isinstance(item, list | dict) for item in value.values()):
+            raise TypeError(f"{name} is {reprlib.repr(value)}")
 
 
 def _rule(
