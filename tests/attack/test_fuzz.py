@@ -105,5 +105,7 @@ def test_a_damaged_cache_changes_nothing(
             shutil.copytree(whole, cache)
             file = rng.choice(sorted(path for path in cache.iterdir()))
             what = runs.damage(file, rng)
+            if file.is_dir():
+                continue  # refused in one sentence: no folder is removed
             assert model(str(i), cache) == expected, f"{file.name}: {what}"
             shutil.rmtree(cache)

@@ -122,7 +122,7 @@ class MLNet(Method):
 
     def _logits(self, f: Tensor) -> tuple[Tensor, Tensor]:
         pairs: Tensor = self.pairs(f)
-        return self.closed(f), pairs.view(len(f), 2, -1)
+        return self.closed(f), pairs.view(-1, 2, self.sizes.n_classes)
 
     def _mixtures(self, f_s: Tensor, f_t: Tensor, labels: Tensor) -> Tensor:
         alpha = torch.full((len(f_s), 1), self.config.alpha)
