@@ -253,9 +253,9 @@ def dominant_class(facts: RunFacts) -> Diagnostic | None:
 def rule_not_fitted(facts: RunFacts) -> Diagnostic | None:
     if not facts.rule.fell_back:
         return None
+    in_force = " The method's own rule is in force." if facts.rule.name == "own" else ""
     return Diagnostic(
-        f"The reject rule could not be fitted to the target: {facts.rule.fell_back}. The method's "
-        "own rule is in force.",
+        f"The reject rule could not be fitted to the target: {facts.rule.fell_back}.{in_force}",
         "Check the images that were called unknown. If hardly any is, or should be, take another "
         f"rule, which needs no training: {_other_rules(facts.rule, 'none', 'mixture')}.",
     )
