@@ -37,10 +37,12 @@ from unida.data.decode import decode_file
 from unida.data.domain import Domain, load_domains
 from unida.data.pixels import ArrayStore
 from unida.data.samples import IMAGE_SUFFIXES, Samples, read_labelled
+from unida.decision.category_shift import balanced_index
 from unida.decision.inference import predict_images
 from unida.decision.predictor import Predictor
 from unida.models.backbones import build_backbone
 from unida.models.backbones.base import precomputed_features
+from unida.ops.pca import joint_pca
 from unida.protocols.tasks import load_protocol, parse_tasks, write_task
 from unida.utils.devices import pick_device
 from unida.utils.parallel import in_order
@@ -170,13 +172,18 @@ class Worker:
         if not config.model.frozen:
             collected: list[Any] = []
             model, size = result.model, config.data.image_size
-            predict_images(model.predictor, of_target.pixels, size, DEVICE, False, collected)
+            method = Predictor(model.predictor.method).eval()
+            z = predict_images(method, of_target.pixels, size, DEVICE, True, collected)
             y, reference = torch.cat(collected), model.reference
             arrays |= {
                 "rows": reference.transform(y).half().cpu().numpy(),
                 "reference_images": reference.images.half().cpu().numpy(),
                 "reference_labels": reference.labels.cpu().numpy().astype(np.int16),
             }
+            some = source.part(balanced_index(torch.from_numpy(source.samples.labels)).numpy())
+            of_source = predict_images(method, some.pixels, size, DEVICE, True)
+            both = joint_pca([z.features, of_source.features], 128)
+            arrays |= {"z": both[0].astype(np.float16), "source_z": both[1].astype(np.float16)}
         if len(result.held_out.samples):
             held = result.held_out
             kept = {str(p) for p in held.samples.paths}
