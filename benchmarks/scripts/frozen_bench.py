@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import math
 import os
 import shutil
 import time
@@ -50,6 +51,8 @@ from unida.utils.progress import NO_PROGRESS
 
 SHARED = Path("/dev/shm/unida")
 DEVICE = pick_device("auto")
+TOP = 1
+"""Classes of an image whose probability is kept; a reject rule needs the largest."""
 
 
 def read_plan(file: Path) -> list[tuple[dict[str, Any], Job]]:
@@ -163,7 +166,7 @@ class Worker:
         target = result.target
         arrays = {"labels": true.labels.astype(np.int16), "classes": np.array(true.classes)}
         for name, scored in (("alone", target.classifier), ("refined", target.scored)):
-            best = np.argsort(-scored.probs, 1)[:, :4]
+            best = np.argsort(-scored.probs, 1)[:, :TOP]
             arrays |= {
                 f"{name}_class": best.astype(np.int16),
                 f"{name}_prob": np.take_along_axis(scored.probs, best, 1).astype(np.float16),
@@ -203,11 +206,14 @@ class Worker:
         return file.getvalue()
 
 
-def work(jobs: Any, results: Any, dump: bool) -> None:
+def work(jobs: Any, results: Any, dump: bool, end: float) -> None:
     worker = Worker(dump)
     while (item := jobs.get()) is not None:
         part, job = item
         begin = time.time()
+        if begin > end:
+            results.put((part, job, [], b"no time left", 0.0))
+            continue
         try:
             lines, content = worker.run(part, job)
             results.put((part, job, lines, content, time.time() - begin))
@@ -215,14 +221,14 @@ def work(jobs: Any, results: Any, dump: bool) -> None:
             results.put((part, job, [], repr(error).encode(), time.time() - begin))
 
 
-def finished(jobs: list[Any], processes: int, dump: bool) -> Iterator[Any]:
+def finished(jobs: list[Any], processes: int, dump: bool, end: float) -> Iterator[Any]:
     context = mp.get_context("spawn")
     todo, done = context.Queue(), context.Queue()
     for item in jobs:
         todo.put(item)
     for _ in range(processes):
         todo.put(None)
-    workers = [context.Process(target=work, args=(todo, done, dump)) for _ in range(processes)]
+    workers = [context.Process(target=work, args=(todo, done, dump, end)) for _ in range(processes)]
     for one in workers:
         one.start()
     for _ in jobs:
@@ -237,6 +243,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--processes", type=int, default=15)
     parser.add_argument("--dump", action="store_true")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no run begins after them")
     given = parser.parse_args()
     begin = time.time()
     jobs = read_plan(given.plan)
@@ -246,7 +253,8 @@ def main() -> None:
     print(f"embedded, {time.time() - begin:.0f} s; {len(jobs)} runs", flush=True)
     spent: dict[str, list[float]] = {}
     given.out.mkdir(parents=True, exist_ok=True)
-    for number, item in enumerate(finished(jobs, given.processes, given.dump)):
+    runs = finished(jobs, given.processes, given.dump, begin + given.seconds)
+    for number, item in enumerate(runs):
         part, job, lines, content, seconds = item
         spent.setdefault(f"{part['name']} {job.entry}", []).append(seconds)
         if not lines:
