@@ -16,7 +16,9 @@ from unida.methods import METHODS, Method
 from unida.methods.presets import PRESETS, find_preset
 from unida.model import Model
 from unida.pipeline import run_adaptation
+from unida.training import loop
 from unida.training.run_folder import RunFolder
+from unida.training.step import Numbers, make_step
 from unida.types import Batch
 
 SMALL = {"spa": ("words=64",)}  # k-means with all words takes longer than the rest of a run
@@ -56,15 +58,23 @@ class KilledError(Exception):
     """Ends a run in the middle, as a kill would."""
 
 
-def run_killed(config: RunConfig, case: BenchEntry, step: int) -> None:
-    """A run that is killed in that step."""
+def run_killed(config: RunConfig, step: int) -> None:
+    """A run that is killed in that step, also where steps are replayed from a recording."""
 
-    def kill(method: Method, batch: Batch) -> None:
-        if batch.step == step:
-            raise KilledError
+    def make(*arguments: Any) -> Callable[[Batch], Numbers]:
+        take = make_step(*arguments)
 
-    with before_losses(case, kill), pytest.raises(KilledError):
-        run_adaptation(config)
+        def take_or_die(batch: Batch) -> Numbers:
+            if batch.step == step:
+                raise KilledError
+            return take(batch)
+
+        return take_or_die
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "make_step", make)
+        with pytest.raises(KilledError):
+            run_adaptation(config)
     assert not RunFolder(config.output.out).done.exists()
 
 

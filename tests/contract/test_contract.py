@@ -57,7 +57,7 @@ def test_killed_and_resumed_equals_uninterrupted(
     """Two runs of one seed are therefore identical as well."""
     whole, broken = trained.out, tmp_path / "broken"
     config = make_config(digits, broken, trained.case)
-    run_killed(config, trained.case, 13)
+    run_killed(config, 13)
     run_adaptation(config, resume=True)
     for name in ("model.safetensors", "predictions.csv"):
         assert (broken / name).read_bytes() == (whole / name).read_bytes()
@@ -108,7 +108,7 @@ def test_on_a_gpu_a_run_is_finite_resumed_and_agrees_with_the_cpu(
 ) -> None:
     """In the precision a GPU has by default; refreshes included."""
     config = make_config(digits, out, case, device="cuda", precision="auto")
-    run_killed(config, case, 13)
+    run_killed(config, 13)
     run_adaptation(config, resume=True)
     logged = log_lines(out)
     assert [line["step"] for line in logged] == [5, 10, 15, 20]
