@@ -127,11 +127,12 @@ def share(target: TargetOutputs) -> Rule:
 
     Two components are fitted to the scores; the upper one is a candidate for the unknown images.
     The features of the backbone are evidence of whether it is (`ShiftSigns`), and so is how clearly
-    the scores have two modes. Between yes and no, a part of the component is rejected. Where
-    nothing seems unknown, the least confident images are rejected still, as many as hold `BUDGET`
-    of the confidence of all: that costs about as much of the accuracy. The estimated share is that
-    of the upper component, as far as the evidence counts it; more is rejected where the evidence is
-    weak.
+    the scores have two modes. Where they say no, the images of the highest scores that source
+    images hardly reach are rejected, if any: few unknown classes are too few for the evidence on
+    the whole target. The least confident images are rejected in any case, as many as hold `BUDGET`
+    of the confidence of all: that costs about as much of the accuracy. Between yes and no, the two
+    shares are averaged. The estimated share is such an average, too; more is rejected where the
+    evidence is weak.
 
     Limits: below 20 images it falls back to `own`. Where most images are of one class, nothing is
     estimated: the least confident are rejected if that class seems known, otherwise it falls back
@@ -166,16 +167,19 @@ def share(target: TargetOutputs) -> Rule:
     evidence = signs.reach - signs.density + MARGIN_WEIGHT * signs.margin - GAIN_WEIGHT * gain
     upper = float(is_upper.mean())
     weight = _weight(evidence, OPEN, CLOSED)
-    estimate = _weight(evidence, COUNTED, NOT_COUNTED) * upper
-    rejected = max(weight * upper + (1 - weight) * in_budget, in_budget)
+    counted = _weight(evidence, COUNTED, NOT_COUNTED)
+    estimate = counted * upper + (1 - counted) * signs.unreached
+    rejected = weight * upper + (1 - weight) * signs.unreached
+    rejected = max(rejected, weight * upper + (1 - weight) * in_budget, in_budget)
     slack = SLACK + 1 / math.sqrt(len(scores))
     interval = (
         max(0.0, _weight(evidence + UNSURE, COUNTED, NOT_COUNTED) * upper - slack),
         min(1.0, max(weight * upper, estimate) + slack),
     )
     about = f"reach {signs.reach:.2f}, density {signs.density:+.2f}, margin {signs.margin:.2f}, "
-    about += f"gain {gain:.2f}"
-    if estimate == 0:
+    about += f"gain {gain:.2f}, unreached {signs.unreached:.0%}"
+    if estimate < BUDGET:
+        estimate = 0.0
         note = f"no sign of unknown classes ({about}): the least sure {rejected:.0%} are rejected"
     else:
         low, high = interval
