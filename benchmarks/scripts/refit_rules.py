@@ -19,13 +19,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from frozen_bench import Worker, embed_all, read_plan
+from frozen_bench import Worker, embed_all, network_key, read_plan
 
 from unida.bench.jobs import Job
 from unida.bench.results import Result, read_results, write_results
 from unida.bench.scoring import commit_of_code, score_rules
 from unida.data.samples import read_labelled
-from unida.decision.category_shift import TargetSigns, balanced_index, build_reference
+from unida.decision.category_shift import (
+    SourceReference,
+    TargetSigns,
+    balanced_index,
+    build_reference,
+)
 from unida.decision.inference import target_outputs
 from unida.decision.refinement import bank_index
 from unida.decision.rejection import fit_rules
@@ -51,6 +56,8 @@ def signs_of(worker: Worker, part: dict[str, Any], job: Job) -> Signs:
             root,
             Path(place) / "task",
             unknown_classes=job.unknown_classes,
+            label_noise=job.label_noise,
+            noise_seed=job.seed,
         )
         samples = [read_labelled(task.source), read_labelled(task.target)]
     rows = (worker.domain(job, one).pixels for one in samples)
@@ -60,6 +67,25 @@ def signs_of(worker: Worker, part: dict[str, Any], job: Job) -> Signs:
     kept = of_target[bank]
     described = build_reference(of_source[some], labels[some], kept).describe(kept)
     return lambda: described, bank
+
+
+def stored_signs(content: bytes) -> Signs:
+    """Return what the features of a trained backbone said, from the outputs of a run.
+
+    Rows that are centred like the source are not stored: the target is taken to have known images.
+    """
+    arrays = np.load(io.BytesIO(content), allow_pickle=False)
+    rows, images = (
+        torch.from_numpy(arrays[name].astype(np.float32)) for name in ("rows", "reference_images")
+    )
+    reference = SourceReference(rows.shape[1], rows.shape[1], len(images))
+    reference.images.copy_(images)
+    reference.labels.copy_(torch.from_numpy(arrays["reference_labels"].astype(np.int64)))
+    reference.transform = lambda target, centred=True: target  # type: ignore[method-assign]
+    described = reference.describe(rows)
+    assert described is not None
+    known = dataclasses.replace(described, uncentred_level=float("inf"))
+    return lambda: known, torch.arange(len(rows))
 
 
 def stored_outputs(content: bytes, refined: bool, n_classes: int) -> tuple[Scored, Any]:
@@ -95,12 +121,18 @@ def main() -> None:
     worker = Worker(dump=False)
     given.out.mkdir(parents=True, exist_ok=True)
     refitted: dict[str, list[Result]] = {}
-    signs: dict[tuple[str, ...], Signs] = {}
+    signs: dict[tuple[Any, ...], Signs] = {}
     for part, job in read_plan(given.plan):
         stored, archive = read_dump(given.dumps, part["name"])
         results, member = stored(job)
-        target = (job.data, job.shift, job.source, job.target)
-        if results and target not in signs:
+        if not results:
+            continue
+        target = (network_key(job), job.shift, job.source, job.target, job.label_noise)
+        if job.label_noise:
+            target += (job.seed,)
+        if not job.options.get("frozen"):
+            signs[target] = stored_signs(archive.read(member))
+        elif target not in signs:
             embed_all(part, job)
             signs[target] = signs_of(worker, part, job)
         for one in results:
@@ -120,17 +152,21 @@ def read_dump(folder: Path, name: str) -> tuple[Lookup, zipfile.ZipFile]:
         outputs in the archive. The hash in that name may be of an earlier version.
     """
     archive = zipfile.ZipFile(folder / f"dump-{name}.zip")
-    stored: dict[tuple[str | int, ...], list[Result]] = {}
+    stored: dict[tuple[str | int | float, ...], list[Result]] = {}
     for one in read_results(folder / f"{name}.jsonl"):
         key = (one.entry, one.setting, one.unknown_classes, one.source, one.target, one.seed)
+        key += (one.label_noise,)
         stored.setdefault(key, []).append(one)
 
     def lookup(job: Job) -> tuple[list[Result], str]:
         whole = len(load_protocol(job.data).splits[job.setting].target_private)
         n_unknown = whole if job.unknown_classes is None else job.unknown_classes
         key = (job.entry, job.setting, n_unknown, job.source, job.target, job.seed)
+        key += (job.label_noise,)
         begin = f"{job.shift}_{job.name.rpartition('_')[0]}_"
         members = [one for one in archive.namelist() if one.startswith(begin)]
+        if len(members) > 1:  # runs that differ in something that the readable name lacks
+            members = [one for one in members if one == f"{job.shift}_{job.name}.npz"]
         return (stored.get(key, []), members[0]) if members else ([], "")
 
     return lookup, archive
