@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import operator
 import types
 import typing
 from collections.abc import Iterator
@@ -243,7 +244,7 @@ def _shown(hint: Any, name: str) -> Any:
         several = typing.get_origin(kind) is tuple
         placeholder = f"{name.upper().removesuffix('S')} ..." if several else name.upper()
     shown = tyro.conf.arg(metavar=placeholder, help_behavior_hint=_default_in_words)
-    return Annotated.__class_getitem__((kind, shown, *own))  # type: ignore[attr-defined]
+    return operator.getitem(Annotated, (kind, shown, *own))  # type: ignore[call-overload]
 
 
 def _placeholder(kind: Any) -> str | None:
