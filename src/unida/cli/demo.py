@@ -89,9 +89,9 @@ class Demo(Command):
             f"of the unknown ones by the rule '{rule.name}': {rule.note}.",
             f"4. Every image with its label, the doubtful ones first: open {run / 'report.html'}; "
             f"groups of the unknown ones: unida discover {run}",
-            f"5. Where many images are unknown, as here, another rule is better, without training: "
-            f"unida predict {run} {places[target][1]} --reject mixture has {mixture.known:.0%} and "
-            f"{mixture.unknown:.0%}.",
+            f"5. Where many images are unknown, as here, try another rule, without training: "
+            f"unida predict {run} {places[target][1]} --reject mixture "
+            f"({mixture.known:.0%} and {mixture.unknown:.0%}).",
         ):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         logger.info("%.0f s.", time.monotonic() - began)
