@@ -20,7 +20,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
-sys.path.append(str(ROOT / "docs"))
+sys.path.insert(0, str(ROOT / "docs"))
 import diagrams  # noqa: E402, of this folder
 
 OUTSIDE = "repository"
