@@ -244,7 +244,7 @@ def _shown(hint: Any, name: str) -> Any:
         several = typing.get_origin(kind) is tuple
         placeholder = f"{name.upper().removesuffix('S')} ..." if several else name.upper()
     shown = tyro.conf.arg(metavar=placeholder, help_behavior_hint=_default_in_words)
-    return operator.getitem(Annotated, (kind, shown, *own))  # type: ignore[call-overload]
+    return operator.getitem(Annotated, (kind, shown, *own))
 
 
 def _placeholder(kind: Any) -> str | None:
