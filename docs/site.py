@@ -2,6 +2,7 @@
 
 * Files of the repository that a page links to, such as the tables below benchmarks/, become part of
   the site, and links to them are changed to where they are in it.
+* Diagrams are the pictures that docs/diagrams.py made: the site loads nothing from a network.
 * The page of the command line is made from the parser.
 * The navigation lists the universal tables and whatever is in docs/methods and docs/analyses.
 """
@@ -11,12 +12,17 @@ import io
 import os
 import posixpath
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
+from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+import diagrams  # noqa: E402, of this folder
+
 OUTSIDE = "repository"
 """Folder of the site for files outside docs/."""
 LINK = re.compile(r"(\]\()([^)#\s:]+)((?:#[^)\s]*)?\))")
@@ -55,7 +61,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
-    """Change links into the repository to where its files are in the site."""
+    """Change links into the repository to where its files are in the site, and draw diagrams."""
     here = page.file.src_uri
     if here == "cli.md":
         return markdown
@@ -68,6 +74,19 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
             return match[0]
         return match[1] + posixpath.relpath(name, posixpath.dirname(here)) + match[3]
 
+    def drawn(match: re.Match[str]) -> str:
+        names = {
+            theme: f"pictures/{diagrams.picture(match[1], theme)}" for theme in diagrams.THEMES
+        }
+        if any(files.get_file_from_path(name) is None for name in names.values()):
+            raise PluginError(f"{here}: a diagram is not drawn; docs/diagrams.py does it.")
+        place = posixpath.dirname(here)
+        return "\n".join(
+            f"![Diagram]({posixpath.relpath(name, place)}#only-{theme})"
+            for theme, name in names.items()
+        )
+
+    markdown = diagrams.BLOCK.sub(drawn, markdown)
     parts = re.split(f"({CODE.pattern})", markdown, flags=re.DOTALL)
     return "".join(part if part.startswith("```") else LINK.sub(changed, part) for part in parts)
 

@@ -56,10 +56,28 @@ def test_benchmarks_stay_small() -> None:
     assert [file for file in RESULTS.rglob("tables.*") if file.suffix != ".md"] == []
 
 
-@pytest.mark.parametrize("page", ["README.md", "benchmarks/README.md", "CONTRIBUTING.md"])
-def test_every_linked_file_exists(page: str) -> None:
-    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", (ROOT / page).read_text())
-    folder = (ROOT / page).parent
-    files = [link for link in links if "://" not in link]
-    assert files
-    assert [link for link in files if not (folder / link).exists()] == []
+PAGES = sorted(
+    page.relative_to(ROOT)
+    for pattern in ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "examples/*.md", ".github/*.md")
+    for page in ROOT.glob(pattern)
+)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives the headings of a page."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    titles = (
+        re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", t) for t in re.findall("^#+ (.+)$", text, re.M)
+    )
+    return {re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_every_link_leads_to_a_file_and_a_heading_on_github(page: Path) -> None:
+    text = re.sub(r"```.*?```|`[^`\n]*`", "", (ROOT / page).read_text(), flags=re.DOTALL)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" not in link:
+            name, _, heading = link.partition("#")
+            file = (ROOT / page).parent / name if name else ROOT / page
+            assert file.exists(), link
+            assert not heading or heading in anchors(file), link

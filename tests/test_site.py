@@ -1,14 +1,19 @@
-"""The site builds without a warning, and every link in it leads somewhere."""
+"""The site builds without a warning, its links lead somewhere, and it needs no network."""
 
+import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from unida.cli.main import COMMANDS
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parents[1]
 
@@ -52,3 +57,37 @@ def test_the_reference_has_every_command_and_the_public_names(site: Path) -> Non
         "estimator.UniversalAdapter.fit",
     )
     assert [name for name in names if f'id="unida.{name}"' not in python] == []
+
+
+def test_a_page_loads_nothing_from_a_network(site: Path, browser: "Browser") -> None:
+    page = browser.new_page()
+    asked: set[str] = set()
+    page.on("request", lambda request: asked.add(request.url))
+    for html in sorted(site.rglob("*.html")):
+        page.goto(html.as_uri())
+    page.close()
+    assert len(asked) > 50
+    assert {url for url in asked if not url.startswith(("file:", "data:", "blob:"))} == set()
+
+
+def test_nothing_on_a_page_is_of_another_host(site: Path) -> None:
+    """What a browser would load later, such as a script that waits for a click, counts too."""
+    tags = r"<(?:script|img|iframe|source|video|audio|embed)\b[^>]*\bsrc=\"(?:https?:)?//[^\"]*"
+    links = r"<link\b(?![^>]*rel=\"canonical\")[^>]*\bhref=\"(?:https?:)?//[^\"]*"
+    styles = r"(?:url\(|@import )[\"']?(?:https?:)?//[^)\"';]*"
+    found = {
+        (file.relative_to(site).as_posix(), match)
+        for file in site.rglob("*")
+        if file.suffix in (".html", ".css", ".svg")
+        for match in re.findall(f"{tags}|{links}|{styles}", file.read_text())
+    }
+    assert found == set()
+
+
+def test_every_diagram_is_drawn_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    diagrams = importlib.import_module("diagrams")
+    texts = diagrams.diagrams()
+    assert texts
+    needed = {diagrams.picture(text, theme) for text in texts for theme in diagrams.THEMES}
+    assert {file.name for file in (ROOT / "docs" / "pictures").glob("diagram-*")} == needed

@@ -131,7 +131,9 @@ def _as_torch(program: ExportedProgram, about: dict[str, Any]) -> Callable[[Bina
 
 def _as_onnx(program: ExportedProgram, about: dict[str, Any]) -> Callable[[BinaryIO], int]:
     if importlib.util.find_spec("onnxscript") is None:
-        raise UserError("ONNX files are written with onnxscript: pip install 'unida[export]'.")
+        raise UserError(
+            "ONNX files need the extra 'export': pip install onnx onnxscript onnxruntime."
+        )
     tensors = program.state_dict.values()
     if sum(t.numel() * t.element_size() for t in tensors) > ONNX_LIMIT:
         raise UserError("The model is too large for one ONNX file (2 GB): use --format torch.")

@@ -502,7 +502,7 @@ def test_without_matplotlib_there_is_a_sentence(
     bench: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(UserError, match=r"pip install 'unida\[plots\]'"):
+    with pytest.raises(UserError, match=r"extra 'plots'.: pip install matplotlib"):
         Figure(bench).execute()
 
 

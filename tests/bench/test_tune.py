@@ -334,7 +334,7 @@ class TestFailure:
         self, digits: Task, out: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "optuna", None)
-        with pytest.raises(UserError, match=r"pip install 'unida\[tune\]'"):
+        with pytest.raises(UserError, match=r"extra 'tune'.: pip install optuna"):
             run_tune(*tuned(digits, out))
 
 

@@ -100,7 +100,10 @@ class TestFacts:
 
     def test_advice_names_rules_other_than_the_one_in_force(self) -> None:
         for labels, others in (
-            (np.full(50, 4), {"own": ["none"], "none": ["own"], "share": ["own", "none"]}),
+            (
+                np.full(50, 4),
+                {"mixture": ["none"], "none": ["mixture"], "share": ["mixture", "none"]},
+            ),
             (np.arange(50) % 4, {"own": ["mixture"], "mixture": ["own"]}),
             (np.array([3] * 80 + [0, 4] * 10), {"own": ["none"], "share": ["own", "none"]}),
         ):

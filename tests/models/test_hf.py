@@ -189,9 +189,9 @@ def test_without_the_extra_the_error_names_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     spec = json.dumps({"name": "hf:x", "config": {"model_type": "dinov2"}})
-    with pytest.raises(UserError, match=r"need transformers: pip install 'unida\[hf\]'"):
+    with pytest.raises(UserError, match=r"extra 'hf'.: pip install transformers"):
         build_backbone(f"hf:{tmp_path}", None)
-    with pytest.raises(UserError, match=r"need transformers: pip install 'unida\[hf\]'"):
+    with pytest.raises(UserError, match=r"extra 'hf'.: pip install transformers"):
         rebuild_backbone(spec)
 
 

@@ -113,5 +113,5 @@ def test_without_the_extra_the_error_names_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(UserError, match=r"need timm: pip install 'unida\[timm\]'"):
+    with pytest.raises(UserError, match=r"need timm .extra 'timm'.: pip install timm"):
         build_backbone("timm:x", None)

@@ -13,6 +13,7 @@ from unida.methods.ovanet import OVANetConfig
 from unida.methods.presets import configure
 from unida.review.continuation import (
     ReviewedRun,
+    all_named,
     drop_foreign_weights,
     extend_source,
     next_config,
@@ -66,6 +67,16 @@ class TestExtendSource:
         LabelledImage("/t/3.png", "2", 0.9),
         LabelledImage("/s/a.png", "2", 0.9),
     )
+
+    @pytest.mark.parametrize(
+        ("names", "named"), [({}, False), ({"1": "x"}, False), ({"1": "x", "2": "y"}, True)]
+    )
+    def test_it_is_known_whether_all_categories_are_named(
+        self, names: dict[str, str], named: bool
+    ) -> None:
+        corrections = Corrections(names, {"/t/1.png": "cat"})
+        assert all_named(ReviewedRun(Path("run"), corrections, self.CATEGORIZED)) is named
+        assert not all_named(ReviewedRun(Path("run"), corrections, ()))
 
     def after(self, names: dict[str, str], labels: dict[str, str]) -> dict[str, str]:
         new = extend_source(

@@ -57,7 +57,7 @@ def _connect(address: str) -> Any:
     try:
         import ray
     except ImportError:
-        raise UserError("--on ray needs Ray: pip install 'unida[ray]'.") from None
+        raise UserError("--on ray needs Ray (extra 'ray'): pip install ray.") from None
     if not ray.is_initialized():
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 import tyro
 
@@ -16,7 +16,15 @@ class Adapt(RunOptions):
     """Adapt a classifier to unlabelled target images.
 
     Example: unida adapt --source photos --target sketches --out runs/first
+
+    Example: unida adapt --resume --out runs/first
+
+    Example: unida adapt --continue runs/first --out runs/second
     """
+
+    headings: ClassVar[dict[str, tuple[str, ...]]] = RunOptions.headings | {
+        "continuation": ("resume", "continue_", "min_confidence", "trust"),
+    }
 
     resume: bool = False
     """Go on with the unfinished run in --out; options left out are taken from it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, TypeVar
 
 import tyro
 from rich.live import Live
@@ -30,8 +30,18 @@ class Bench(Command):
 
     Finished runs are not repeated. Runs under way end with the command.
 
-    Example: unida bench office-home --data data/office-home --out results --methods san,ovanet
+    Example: unida bench digits --out results --seeds 1
+
+    Example: unida bench office-31 --data office31 --out results --methods all
     """
+
+    headings: ClassVar[dict[str, tuple[str, ...]]] = {
+        "data": ("data", "setting", "tasks", "noise", "unknowns"),
+        "run": ("methods", "option", "seeds", "first_seed"),
+        "output": ("out", "oracle", "keep_models"),
+        "compute": ("on", "workers", "runs_per_worker"),
+        "ray": ("address", "cpus", "gpus"),
+    }
 
     protocol: Annotated[str, tyro.conf.Positional]
     """office-31, office-home, office-caltech10, visda, domainnet, digits, or a TOML file of your

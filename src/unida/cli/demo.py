@@ -74,11 +74,12 @@ class Demo(Command):
                     s, words = scores[name], describe_rule(name, model.rules[name])
                     numbers = (f"{100 * v:.1f}" for v in (s.known, s.unknown, s.h))
                     table.add_row(f"{source} → {target}", method, words, *numbers)
-                found[source, target, method] = model.rule(), scores[config.decision.reject]
+                found[source, target, method] = model.rule(), scores
         console = Console()
         console.print(table)
         source, target = directions[0]
-        rule, score = found[source, target, "san"]
+        rule, scores = found[source, target, "san"]
+        score, mixture = scores[config.decision.reject], scores["mixture"]
         run = folder / f"{source}-{target}-san"
         for line in (
             f"1. A small network learned the digits 0 to 7 from labelled images ({source}).",
@@ -86,9 +87,11 @@ class Demo(Command):
             "none of its labels was used.",
             f"3. SAN got {score.known:.0%} of the known digits right and found {score.unknown:.0%} "
             f"of the unknown ones by the rule '{rule.name}': {rule.note}.",
-            f"4. Every image with its label, the doubtful ones first: open {run / 'report.html'}",
-            f"5. Groups of the unknown ones: unida discover {run}; another rule, without training: "
-            f"unida predict {run} {places[target][1]} --reject mixture",
+            f"4. Every image with its label, the doubtful ones first: open {run / 'report.html'}; "
+            f"groups of the unknown ones: unida discover {run}",
+            f"5. Where many images are unknown, as here, try another rule, without training: "
+            f"unida predict {run} {places[target][1]} --reject mixture "
+            f"({mixture.known:.0%} and {mixture.unknown:.0%}).",
         ):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
         logger.info("%.0f s.", time.monotonic() - began)

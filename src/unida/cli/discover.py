@@ -49,4 +49,5 @@ class Discover(Command):
             categories = name_categories(categories, model, vocabulary, self.prompt)
         categories.save(run)
         logger.info("%s: %s", categories, run.categories)
+        logger.info("Name them: unida review %s", self.run)
         refresh_report(run)

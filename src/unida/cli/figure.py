@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tyro
 
@@ -13,8 +13,16 @@ from unida.cli.parser import Command
 class Figure(Command):
     """Draw the paper's figures from results, each as PNG, SVG and CSV.
 
-    Example: unida figure results/office --kinds noise,tsne
+    Example: unida figure results --kinds noise,tsne
+
+    Example: unida figure results --kinds scores --task "amazon -> dslr"
     """
+
+    headings: ClassVar[dict[str, tuple[str, ...]]] = {
+        "content": ("kinds", "rule"),
+        "selection": ("task", "entries", "seed"),
+        "output": ("out",),
+    }
 
     results: Annotated[Path | None, tyro.conf.Positional] = None
     """Folder of a bench, or a file of results; features and losses need the folder. gradients,

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 from dataclasses import dataclass, field
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 import tyro
 
@@ -24,6 +24,8 @@ from unida.config import (
 @dataclass(frozen=True)
 class RunOptions(Command):
     """Options of a run, in the groups of `RunConfig`."""
+
+    headings: ClassVar[dict[str, tuple[str, ...]]] = {"method": ("method", "settings")}
 
     method: str = "san"
     """A method or a preset; `unida methods` lists them. NAME@SET has the settings published for a

@@ -2,11 +2,12 @@
 
 import dataclasses
 import inspect
+import operator
 import types
 import typing
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import docstring_parser
 import tyro
@@ -24,7 +25,13 @@ REGISTRY = ConstructorRegistry()
 
 
 class Command:
-    """Base of the commands: frozen dataclasses of their options."""
+    """Base of the commands: frozen dataclasses of their options.
+
+    Attributes:
+        headings: options by the heading under which `--help` has them.
+    """
+
+    headings: ClassVar[dict[str, tuple[str, ...]]] = {}
 
     @classmethod
     def parse(cls, name: str, args: list[str]) -> Self:
@@ -142,12 +149,42 @@ def _flag(name: str, own: list[Any]) -> str:
     return f"--{names[0] if names else name.replace('_', '-')}"
 
 
+class _Section:
+    """Options under a heading of their own; a subclass holds those of one heading."""
+
+    fields: ClassVar[tuple[StructFieldSpec, ...]] = ()
+
+
+@REGISTRY.struct_rule
+def _section(info: TypeInfo) -> StructConstructorSpec | None:
+    """Read the options of a heading as a dict."""
+    if not (isinstance(info.type, type) and issubclass(info.type, _Section)):
+        return None
+    return StructConstructorSpec(instantiate=dict, fields=info.type.fields)
+
+
 @REGISTRY.struct_rule
 def _options(info: TypeInfo) -> StructConstructorSpec | None:
-    """Read a dataclass as tyro does; only help texts and placeholders are our own."""
+    """Read a dataclass as tyro does; help texts, placeholders and headings are our own."""
     cls = info.type
     if not dataclasses.is_dataclass(cls):
         return None
+
+    def instantiate(**values: Any) -> Any:
+        try:
+            return _build(cls, values)
+        except UserError as error:
+            raise _BadValueError(str(error)) from None
+
+    return StructConstructorSpec(instantiate=instantiate, fields=tuple(_fields(cls, info.default)))
+
+
+def _fields(cls: Any, default: Any) -> Iterator[StructFieldSpec]:
+    """Yield the fields of a dataclass: those under no heading, and a section for each heading.
+
+    The class attribute `headings` maps a heading to the names of its fields. A field that is a
+    dataclass with headings gives its sections in its place.
+    """
     hints = typing.get_type_hints(cls, include_extras=True)
     docs = {
         param.arg_name: " ".join((param.description or "").split())
@@ -155,29 +192,46 @@ def _options(info: TypeInfo) -> StructConstructorSpec | None:
         for param in docstring_parser.parse_from_object(base).params
     }
 
-    def instantiate(**values: Any) -> Any:
-        try:
-            return cls(**values)
-        except UserError as error:
-            raise _BadValueError(str(error)) from None
-
     def default_of(field: "dataclasses.Field[Any]") -> Any:
-        if isinstance(info.default, cls):
-            return getattr(info.default, field.name)
+        if isinstance(default, cls):
+            return getattr(default, field.name)
         if field.default_factory is not dataclasses.MISSING:
             return field.default_factory()
         return tyro.MISSING_NONPROP if field.default is dataclasses.MISSING else field.default
 
-    fields = [
-        StructFieldSpec(
+    specs: dict[str, StructFieldSpec] = {}
+    for field in dataclasses.fields(cls):
+        if _headings(field.type):
+            yield from _fields(field.type, default_of(field))
+            continue
+        specs[field.name] = StructFieldSpec(
             name=field.name,
             type=_shown(hints[field.name], field.name),
             default=default_of(field),
             helptext=docs.get(field.name),
         )
-        for field in dataclasses.fields(cls)
-    ]
-    return StructConstructorSpec(instantiate=instantiate, fields=tuple(fields))
+    for heading, names in _headings(cls).items():
+        section = type(heading, (_Section,), {"fields": tuple(specs.pop(name) for name in names)})
+        yield StructFieldSpec(name=heading, type=section, default=tyro.MISSING_NONPROP)
+    yield from specs.values()
+
+
+def _build(cls: Any, values: dict[str, Any]) -> Any:
+    """Make a dataclass from the values of its fields and sections."""
+    own: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):
+        if _headings(field.type):
+            own[field.name] = _build(field.type, values)
+        elif field.name in values:
+            own[field.name] = values[field.name]
+    for heading, names in _headings(cls).items():
+        own |= {name: values[heading][name] for name in names}
+    return cls(**own)
+
+
+def _headings(kind: Any) -> dict[str, tuple[str, ...]]:
+    """Return the headings of a dataclass; none of any other type."""
+    return getattr(kind, "headings", {}) if dataclasses.is_dataclass(kind) else {}
 
 
 def _shown(hint: Any, name: str) -> Any:
@@ -190,7 +244,7 @@ def _shown(hint: Any, name: str) -> Any:
         several = typing.get_origin(kind) is tuple
         placeholder = f"{name.upper().removesuffix('S')} ..." if several else name.upper()
     shown = tyro.conf.arg(metavar=placeholder, help_behavior_hint=_default_in_words)
-    return Annotated.__class_getitem__((kind, shown, *own))  # type: ignore[attr-defined]
+    return operator.getitem(Annotated, (kind, shown, *own))
 
 
 def _placeholder(kind: Any) -> str | None:

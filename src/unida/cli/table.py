@@ -3,7 +3,7 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
@@ -16,8 +16,16 @@ from unida.utils.logs import logger
 class TableCommand(Command):
     """Make tables of a benchmark's results, laid out like the paper's.
 
-    Example: unida table results --out tables --format all
+    Example: unida table results
+
+    Example: unida table results --universal --out tables --format all
     """
+
+    headings: ClassVar[dict[str, tuple[str, ...]]] = {
+        "layout": ("universal", "full"),
+        "content": ("rule", "metric", "published", "oracle"),
+        "output": ("out", "format"),
+    }
 
     results: Annotated[Path, tyro.conf.Positional]
     """Folder of `unida bench`, or a file of results (.jsonl, .jsonl.gz). A notes.toml beside them

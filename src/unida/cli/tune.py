@@ -25,7 +25,9 @@ class Tune(RunOptions):
 
     With --protocol and --task the outcome becomes a row of unida table.
 
-    Example: unida tune --source photos --target sketches --out study --space lam=0.1,0.3,1
+    Example: unida tune --source photos --target sketches --out study
+
+    Example: unida tune --source a --target b --out study --space lam=0.1,0.3,1
     """
 
     study: StudyOptions = field(default_factory=StudyOptions)

@@ -60,7 +60,7 @@ def _load(folder: Path) -> tuple[Any, Any]:
 
         library: Any = transformers
     except ImportError:
-        raise UserError("Names need transformers: pip install 'unida[hf]'.") from None
+        raise UserError("Names need transformers (extra 'hf'): pip install transformers.") from None
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder with a text-image model.")
     try:

@@ -216,9 +216,10 @@ def nearly_all_unknown(facts: RunFacts) -> Diagnostic | None:
         return None
     return Diagnostic(
         f"Nearly every target image was called unknown ({facts.unknown:.1%}).",
-        "Check some of them. If they are of known classes, take another rule, which needs no "
-        f"training: {_other_rules(facts.rule, 'own', 'none')}. If that does not help, the target "
-        "may look too different: more source images that look like it would help.",
+        "If you know that some are of source classes, label them by another rule, without "
+        f"training: {_other_rules(facts.rule, 'mixture', 'none')}; if its labels are poor and the "
+        "images are no photographs, train again without --frozen, since features made for "
+        "photographs may not tell them apart.",
     )
 
 

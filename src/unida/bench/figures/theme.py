@@ -46,7 +46,9 @@ def need_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise UserError("Figures need matplotlib: pip install 'unida[plots]'.") from None
+        raise UserError(
+            "Figures need matplotlib (extra 'plots'): pip install matplotlib."
+        ) from None
 
 
 def panels(

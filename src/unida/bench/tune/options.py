@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
@@ -12,6 +12,13 @@ Sampler = Literal["grid", "tpe", "random"]
 @dataclass(frozen=True)
 class StudyOptions:
     """The study: what is searched and how it is chosen; --out is its folder."""
+
+    headings: ClassVar[dict[str, tuple[str, ...]]] = {
+        "search": ("space", "trials", "sampler"),
+        "selection": ("criterion", "share_hidden", "share_held_out", "oracle", "labels"),
+        "benchmark": ("protocol", "task", "setting", "root", "results"),
+        "storage": ("storage", "study", "retake"),
+    }
 
     space: Annotated[tuple[str, ...], tyro.conf.arg(metavar="FIELD=SPEC")] = ()
     """What is searched: settings of the method or options of a run, as in --space lam=0.1,0.3,1

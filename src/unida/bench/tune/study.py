@@ -236,6 +236,6 @@ def _import_optuna() -> Any:
     try:
         import optuna
     except ImportError:
-        raise UserError("unida tune needs Optuna: pip install 'unida[tune]'.") from None
+        raise UserError("unida tune needs Optuna (extra 'tune'): pip install optuna.") from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     return optuna

@@ -117,5 +117,7 @@ def _transformers() -> Any:
     try:
         import transformers
     except ImportError:
-        raise UserError("hf: backbones need transformers: pip install 'unida[hf]'.") from None
+        raise UserError(
+            "hf: backbones need transformers (extra 'hf'): pip install transformers."
+        ) from None
     return transformers

@@ -20,7 +20,7 @@ class TimmBackbone(nn.Module):
         try:
             import timm
         except ImportError:
-            raise UserError("timm: backbones need timm: pip install 'unida[timm]'.") from None
+            raise UserError("timm: backbones need timm (extra 'timm'): pip install timm.") from None
         try:
             self.net: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0)
         except (RuntimeError, OSError, ValueError) as error:
