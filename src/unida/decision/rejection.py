@@ -19,6 +19,7 @@ from unida.decision.category_shift import MIN_TARGET, ShiftSigns
 from unida.errors import require
 from unida.types import UNKNOWN, FloatArray
 from unida.utils.chunking import MAX_SAMPLES, subsample
+from unida.utils.logs import logger
 
 MOST_SCORES = MAX_SAMPLES
 """Most scores that a rule is fitted to."""
@@ -176,14 +177,13 @@ def share(target: TargetOutputs) -> Rule:
         max(0.0, _weight(evidence + UNSURE, COUNTED, NOT_COUNTED) * upper - slack),
         min(1.0, max(weight * upper, estimate) + slack),
     )
-    about = f"reach {signs.reach:.2f}, density {signs.density:+.2f}, margin {signs.margin:.2f}, "
-    about += f"gain {gain:.2f}, unreached {signs.unreached:.0%}"
+    logger.debug("Evidence of unknown classes: %s, gain %.2f.", signs, gain)
     if estimate < BUDGET:
         estimate = 0.0
-        note = f"no sign of unknown classes ({about}): the least sure {rejected:.0%} are rejected"
+        note = f"no sign of unknown classes: the least sure {rejected:.0%} are rejected"
     else:
         low, high = interval
-        note = f"about {estimate:.0%} of the images are unknown, {low:.0%} to {high:.0%} ({about})"
+        note = f"about {estimate:.0%} of the images are unknown, {low:.0%} to {high:.0%}"
     whole = rejected == upper and crossing is not None
     threshold = split if whole else _upper_threshold(scores, rejected)
     return Rule("share", threshold, note, estimate, interval)
