@@ -386,17 +386,24 @@ def test_share_rejects_more_of_scores_with_two_modes() -> None:
 
 def test_share_rejects_unreached_images_where_the_rest_says_nothing_is_unknown() -> None:
     scores = two_groups(2000, 0.5)
-    rule = rejection.share(outputs(scores, unreached=0.1))
-    assert rule.share == pytest.approx(0.1, abs=0.001)
-    assert rule.is_unknown(scores).mean() == pytest.approx(0.1, abs=0.001)
+    target = outputs(scores, unreached=0.03)
+    rule = rejection.share(target)
+    assert rule.share == pytest.approx(0.03, abs=0.001)
+    assert rule.is_unknown(scores).mean() == pytest.approx(0.03, abs=0.001)
     assert rule.interval is not None
-    assert rule.interval[0] < 0.1 < rule.interval[1]
+    assert rule.interval[0] < 0.03 < rule.interval[1]
+    rejected = rejection.share(outputs(scores, unreached=0.5)).is_unknown(scores)
+    assert target.probs is not None
+    confidence = target.probs.max(1)
+    assert confidence[rejected].sum() == pytest.approx(0.04 * confidence.sum(), rel=0.02)
 
 
 def test_share_concludes_that_all_are_unknown() -> None:
     rule = rejection.share(outputs(two_groups(200), level=0.1, uncentred_level=0.2))
     assert rule.is_unknown(two_groups(200)).all()
     assert rule.share == 1
+    few = rejection.share(outputs(two_groups(99), level=0.1, uncentred_level=0.2))
+    assert few.is_unknown(two_groups(99)).mean() < 0.1
     assert Rule.from_json(rule.to_json()) == rule
 
 

@@ -30,6 +30,8 @@ STEPS = 200
 
 BUDGET = 0.01
 """Share of the confidence that the rule `share` may reject where no target image is unknown."""
+FEW_BUDGET = 0.04
+"""The same for images of the highest scores that source images hardly reach."""
 SQUASH = 0.5
 """Of the scores that the mixture is fitted to (`mixture_model.fit`)."""
 MARGIN_WEIGHT, GAIN_WEIGHT, MAX_GAIN = 4.0, 5.0, 0.15
@@ -42,6 +44,8 @@ COUNTED, NOT_COUNTED = 1.6, 2.0
 """The same for the estimated share, which weighs both errors alike."""
 NOTHING_KNOWN, UNCENTRED_NOTHING_KNOWN = 0.25, 0.3
 """Levels below which, both together, no target image is known."""
+MIN_NOTHING_KNOWN = 100
+"""Images from which on that is concluded: the levels of a smaller target scatter."""
 UNCENTRED_KNOWN = 0.35
 """Uncentred level from which a target of one class has a known one."""
 MAX_CLASS_SHARE = 0.6
@@ -130,7 +134,7 @@ def share(target: TargetOutputs) -> Rule:
     The features of the backbone are evidence of whether it is (`ShiftSigns`), and so is how clearly
     the scores have two modes. Where they say no, the images of the highest scores that source
     images hardly reach are rejected, if any: few unknown classes are too few for the evidence on
-    the whole target. The least confident images are rejected in any case, as many as hold `BUDGET`
+    the whole target. They may hold `FEW_BUDGET` of the confidence. The least confident images are rejected in any case, as many as hold `BUDGET`
     of the confidence of all: that costs about as much of the accuracy. Between yes and no, the two
     shares are averaged. The estimated share is such an average, too; more is rejected where the
     evidence is weak.
@@ -154,7 +158,8 @@ def share(target: TargetOutputs) -> Rule:
     signs = target.compare(is_upper)
     if signs is None:
         return _fall_back("too few images have features to compare with the source")
-    if signs.level < NOTHING_KNOWN and signs.uncentred_level < UNCENTRED_NOTHING_KNOWN:
+    low_levels = signs.level < NOTHING_KNOWN and signs.uncentred_level < UNCENTRED_NOTHING_KNOWN
+    if low_levels and len(scores) >= MIN_NOTHING_KNOWN:
         note = "no sign of known classes: all are unknown"
         return Rule("share", -math.inf, note, 1.0, (0.9, 1.0))
     in_budget = _share_of_confidence(scores, target.probs.max(1), BUDGET)
@@ -169,9 +174,9 @@ def share(target: TargetOutputs) -> Rule:
     upper = float(is_upper.mean())
     weight = _weight(evidence, OPEN, CLOSED)
     counted = _weight(evidence, COUNTED, NOT_COUNTED)
-    estimate = counted * upper + (1 - counted) * signs.unreached
-    rejected = weight * upper + (1 - weight) * signs.unreached
-    rejected = max(rejected, weight * upper + (1 - weight) * in_budget, in_budget)
+    few = min(signs.unreached, _share_of_confidence(scores, target.probs.max(1), FEW_BUDGET))
+    estimate = counted * upper + (1 - counted) * few
+    rejected = max(weight * upper + (1 - weight) * max(few, in_budget), in_budget)
     slack = SLACK + 1 / math.sqrt(len(scores))
     interval = (
         max(0.0, _weight(evidence + UNSURE, COUNTED, NOT_COUNTED) * upper - slack),
