@@ -133,11 +133,11 @@ def share(target: TargetOutputs) -> Rule:
     Two components are fitted to the scores; the upper one is a candidate for the unknown images.
     The features of the backbone are evidence of whether it is (`ShiftSigns`), and so is how clearly
     the scores have two modes. Where they say no, the images of the highest scores that source
-    images hardly reach are rejected, if any: few unknown classes are too few for the evidence on
-    the whole target. They may hold `FEW_BUDGET` of the confidence. The least confident images are rejected in any case, as many as hold `BUDGET`
-    of the confidence of all: that costs about as much of the accuracy. Between yes and no, the two
-    shares are averaged. The estimated share is such an average, too; more is rejected where the
-    evidence is weak.
+    images hardly reach are rejected: few unknown classes are too few for the evidence on the whole
+    target. They may hold `FEW_BUDGET` of the confidence of all images. The least confident images
+    are rejected in any case, as many as hold `BUDGET` of it: that costs about as much of the
+    accuracy. Between yes and no, the two shares are averaged. The estimated share is such an
+    average, too; more is rejected where the evidence is weak.
 
     Limits: below 20 images it falls back to `own`. Where most images are of one class, nothing is
     estimated: the least confident are rejected if that class seems known, otherwise it falls back
