@@ -90,7 +90,7 @@ def test_the_python_of_tracking_and_sharing_runs(
     (code,) = blocks(ROOT / "docs" / "tracking.md", "python")
     exec(code, {})
     shown = capsys.readouterr().out
-    assert "4 ['train/ce'" in shown
+    assert "4 ['train/aio', 'train/ce'" in shown
     assert "'final/unknown'" in shown
     Path("runs/third").rename("runs/first")
     (code,) = blocks(ROOT / "docs" / "sharing.md", "python")
