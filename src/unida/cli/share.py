@@ -12,7 +12,7 @@ from unida.utils.logs import logger
 
 @dataclass(frozen=True)
 class Share(Command):
-    """Write a trained model and its card into a folder, or to the Hugging Face hub.
+    """Write a trained model with a card into a folder or to the hub.
 
     Example: unida share runs/first --to hf:owner/name --license mit
     """
