@@ -60,6 +60,15 @@ def test_step(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert row["full_over_bare"] == pytest.approx(row["bare_ms"] / row["full_ms"])
 
 
+def test_serving(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = ("--network", "small_cnn", "--image-size", 16, "--images", 6, "--batches", "1,4")
+    rows = run(monkeypatch, "serving", tmp_path, *small, "--clients", 2, "--rounds", 1)
+    assert [row["images_per_request"] for row in rows] == [1, 4]
+    for row in rows:
+        ratio = row["served_images_per_second"] / row["plain_images_per_second"]
+        assert row["served_over_plain"] == pytest.approx(ratio)
+
+
 def test_waiting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small = ("--images", 40, "--jpeg", "24,16", "--image-size", 8, "--batch", 4, "--steps", 6)
     modes = ["fixed", "memory", "disk", "stream", "disk-host"]

@@ -15,7 +15,7 @@ SRC = ROOT / "src" / "unida"
 PACKAGES = (
     "errors", "utils", "types", "config",  # for every package
     "data", "protocols", "models", "ops", "losses", "methods",  # images → outputs
-    "legacy", "training", "decision", "model", "evaluation",  # batches → a trained model
+    "legacy", "training", "decision", "sharing", "model", "evaluation",  # batches → a trained model
     "discovery", "report", "result", "pipeline",  # the main job, which ends with a report
     "review", "export", "estimator", "bench",  # what is done with it
     "cli",
@@ -24,7 +24,7 @@ PACKAGES = (
 
 OPTIONAL = (
     "transformers", "timm", "mlxtend", "matplotlib", "optuna", "ray", "onnx", "onnxscript",
-    "onnxruntime", "datasets",
+    "onnxruntime", "datasets", "tensorboard", "wandb", "mlflow", "fastapi",
 )  # fmt: skip
 """Packages of extras: imported only when they are needed."""
 

@@ -16,6 +16,7 @@ ABOUT = {
     "memory": "A network on the CPU, its memory released or reused; seconds for a hundred images",
     "scale": "How cost grows: slope on log–log axes, 1 is proportional",
     "discover": "Novel categories among random images",
+    "serving": "Images a second of the server in examples/serving, beside plain onnxruntime",
     "against": "The same data, another training loop",
 }
 """Benchmarks in the order of the page, each with its title."""
@@ -54,6 +55,13 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "scale": ("axis", "task", "slope", "sizes", "seconds", "host_mib", "stopped_before"),
     "discover": ("algorithm", "slope", "sizes", "seconds"),
+    "serving": (
+        "network",
+        "images_per_request",
+        "plain_images_per_second",
+        "served_images_per_second",
+        "served_over_plain",
+    ),
     "against": ("who", "batch", "steps_per_second", "images_per_second", "over_theirs"),
 }
 

@@ -29,7 +29,7 @@ FORMAT = 2
 
 ENVIRONMENT = frozenset(
     {"source", "target", "out", "device", "cuda_graphs", "compile", "cache", "cache_dir"}
-    | {"memory_gb", "log_every", "report"}
+    | {"memory_gb", "log_every", "report", "tracker"}
 )
 """Options that do not change a result: where things lie and run."""
 
@@ -205,6 +205,9 @@ class OutputConfig(_Checked):
     """Steps between two checkpoints."""
     report: bool = True
     """Write report.html, the run as a page, at the end; `unida report` writes it later."""
+    tracker: tuple[str, ...] = ()
+    """Experiment trackers that get losses, speed, the final estimates and the report: tensorboard,
+    wandb, mlflow, or several. They write into the run folder and need no account."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -332,6 +335,8 @@ def to_arguments(config: RunConfig) -> list[str]:
             words += ["--set", *pairs] if pairs else []
         elif value == default[name]:
             continue
+        elif isinstance(value, tuple):
+            words += [flag, *map(str, value)]
         elif isinstance(value, bool):
             words.append(flag if value else f"--no-{flag[2:]}")
         else:

@@ -41,7 +41,6 @@ from unida.methods.presets import configure
 from unida.model import Model
 from unida.models.backbones.base import Backbone, precomputed_features
 from unida.pipeline import adapt_domains, check_names, make_backbone
-from unida.report.build import report_if_possible
 from unida.training.claim import claimed
 from unida.training.run_folder import RunFolder
 from unida.types import UNKNOWN, FloatArray, Scored
@@ -235,6 +234,8 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             require(name not in (*values, "settings"), "options", name, "what is no parameter")
         config = configure(settings=self.settings, **values, **more)
         check_names(config)
+        kept = self.out is not None
+        require(kept or not config.output.tracker, "tracker", more.get("tracker"), "one with out=")
         return config
 
     def _seed(self) -> int:
@@ -299,7 +300,4 @@ def _train_claimed(
     source, target = domains["source"], domains["target"]
     learned, _ = hold_out(source.samples, config.data.holdout, config.optim.seed)
     config = config.replace(batch=max(2, min(config.optim.batch, len(learned), len(target))))
-    model = adapt_domains(config, source, target, backbone).model
-    if config.output.report:
-        report_if_possible(RunFolder(config.output.out))
-    return model
+    return adapt_domains(config, source, target, backbone).model

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import math
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,8 @@ from unida.models.backbones import rebuild_backbone
 from unida.models.backbones.base import Backbone
 from unida.models.description import parse_description, refusing_damage
 from unida.models.weights import load_strictly, read_weights
+from unida.sharing.folder import write_shared
+from unida.sharing.hub import PREFIX, download, is_hub_place, parse_place, upload
 from unida.training.run_folder import RunFolder, write_file
 from unida.types import FloatArray, Prediction, Scored, Sizes
 from unida.utils import distributed
@@ -74,6 +77,7 @@ class Model:
             (`unida.decision.rejection`).
         target: quantiles of the unknown scores that the rules were fitted to.
         reference: source images, to fit a rule to another target; models of version 0.1 have none.
+        origin: run folder, or folder of a shared model, that it came from; None where unknown.
     """
 
     predictor: AnyPredictor
@@ -88,6 +92,7 @@ class Model:
     known: tuple[float, ...] = ()
     target: tuple[float, ...] = ()
     reference: SourceReference | None = None
+    origin: Path | None = None
 
     @property
     def method(self) -> Method:
@@ -289,8 +294,58 @@ class Model:
 
     def save(self, path: Path) -> None:
         """Write weights and description into one safetensors file."""
+        self._write(path, self.description())
+
+    def save_pretrained(
+        self, folder: str | Path, *, license: str | None = None, force: bool = False
+    ) -> Path:
+        """Write the model as a folder to share: safetensors, JSON and a model card.
+
+        Args:
+            folder: new or empty; `unida.load` reads it.
+            license: of the model, as the hub calls it, such as `mit`; none is assumed.
+            force: write over a shared model that is there.
+
+        Returns:
+            The folder.
+        """
+        return self._share(Path(folder), "path/to/this/folder", license, force)
+
+    def push_to_hub(
+        self,
+        repo: str,
+        *,
+        license: str | None = None,
+        private: bool = True,
+        force: bool = False,
+        client: Any = None,
+    ) -> str:
+        """Upload the model with its card to the Hugging Face hub.
+
+        Args:
+            repo: `owner/name`, made if it is not there; `unida.load("hf:owner/name")` reads it.
+            license: as for `save_pretrained`.
+            private: whether a new repository is; one that is there stays as it is.
+            force: replace a model that is there.
+            client: what stands for `huggingface_hub.HfApi`, for another hub.
+
+        Returns:
+            The address of the model.
+        """
+        repo, revision = parse_place(repo)
+        require(revision is None, "the model on the hub", f"{repo}@{revision}", "owner/name")
+        with tempfile.TemporaryDirectory(prefix="unida-") as folder:
+            shared = self._share(Path(folder), f"{PREFIX}{repo}", license, force=False)
+            return upload(shared, repo, private=private, force=force, client=client)
+
+    def _share(self, folder: Path, place: str, license: str | None, force: bool) -> Path:
+        described = (self.description(), self.rule(), self.origin)
+        return write_shared(folder, self._write, *described, place, license, force)
+
+    def description(self) -> dict[str, Any]:
+        """Return what the file says besides the weights."""
         members = _members_of(self.predictor)
-        description = {
+        return {
             "format": FORMAT,
             "method": self.method_name,
             "settings": dataclasses.asdict(self.method.config),
@@ -310,6 +365,8 @@ class Model:
             "shares_backbone": isinstance(self.predictor, Ensemble)
             and self.predictor.shares_backbone,
         }
+
+    def _write(self, path: Path, description: dict[str, Any]) -> None:
         tensors = {
             _stored_name(name): tensor.detach().cpu().contiguous()
             for name, tensor in self.predictor.state_dict().items()
@@ -325,8 +382,15 @@ class Model:
 
 
 def load(run: str | Path, device: str = "auto") -> Model:
-    """Load a trained model from a run folder or a model.safetensors."""
-    path = Path(run)
+    """Load a trained model.
+
+    Args:
+        run: a run folder, a model.safetensors, a folder that `save_pretrained` wrote, or a model
+            on the Hugging Face hub: `hf:owner/name`, or `hf:owner/name@revision`.
+        device: auto, cpu, cuda, cuda:N or mps.
+    """
+    path = download(str(run)) if is_hub_place(str(run)) else Path(run)
+    origin = path if path.is_dir() else None
     if path.is_dir() or not path.exists():
         folder = RunFolder(path)
         if not folder.model.exists():
@@ -367,6 +431,7 @@ def load(run: str | Path, device: str = "auto") -> Model:
         known=known,
         target=fitted_to,
         reference=reference.to(where) if reference else None,
+        origin=origin,
     )
 
 

@@ -1,7 +1,8 @@
 """The main job: two sets of images in; a trained model and a label for every target image out."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,7 @@ from unida.training.batches import Batches
 from unida.training.claim import claimed, leftovers, locked, remove_leftovers
 from unida.training.loop import CheckpointCallback, StepCallback, resolve_run, train
 from unida.training.run_folder import RunFolder
+from unida.training.trackers import Tracking, check_trackers, tracking
 from unida.types import Sizes
 from unida.utils import distributed
 from unida.utils.devices import pick_device
@@ -125,10 +127,7 @@ def run_claimed(
         domains = load_domains(config, device, samples, lambda n: progress.task(f"reading {n}"))
         images = fingerprint(config, samples)
     source, target = domains["source"], domains["target"]
-    result = adapt_domains(config, source, target, backbone, on_checkpoint, progress, images)
-    if config.output.report:
-        report_if_possible(RunFolder(config.output.out))
-    return result
+    return adapt_domains(config, source, target, backbone, on_checkpoint, progress, images)
 
 
 def adapt_domains(
@@ -140,7 +139,7 @@ def adapt_domains(
     progress: Progress = NO_PROGRESS,
     images: Fingerprint | None = None,
 ) -> RunResult:
-    """Train on decoded domains, from files or from memory, and write the run.
+    """Train on decoded domains, from files or from memory, and write the run with its report.
 
     Args:
         config: checked; its source and target are noted only.
@@ -151,7 +150,29 @@ def adapt_domains(
         progress: shows what goes on.
         images: fingerprint of files, for checkpoints.
     """
-    folder, n_members = RunFolder(config.output.out), config.decision.ensemble
+    folder = RunFolder(config.output.out)
+    with tracking(config, folder) as trackers:
+        call = (source, target, backbone, on_checkpoint, progress, images)
+        result = _train_and_decide(config, folder, trackers, *call)
+        if config.output.report:
+            report_if_possible(folder)
+        trackers.conclude()
+    return result
+
+
+def _train_and_decide(
+    config: RunConfig,
+    folder: RunFolder,
+    trackers: Tracking,
+    source: Domain,
+    target: Domain,
+    backbone: Backbone,
+    on_checkpoint: CheckpointCallback | None,
+    progress: Progress,
+    images: Fingerprint | None,
+) -> RunResult:
+    """Do what `adapt_domains` does, but for the report."""
+    n_members = config.decision.ensemble
     require(not on_checkpoint or n_members == 1, "ensemble", n_members, "1 to score checkpoints")
     _check_classes(source.samples)
     kept, held = hold_out(source.samples, config.data.holdout, config.optim.seed)
@@ -169,6 +190,7 @@ def adapt_domains(
     members = [_member_config(resolved, number) for number in range(n_members)]
     batches = [Batches(learned, target, member) for member in members]
     folder.begin(config, resolved)
+    trackers.begin(resolved)
     skipped = [*source.samples.skipped, *target.samples.skipped]
     folder.write_skipped(skipped)
     found = _diagnose_data(source.samples, target.samples, config)
@@ -180,7 +202,8 @@ def adapt_domains(
         place = folder.member(number)
         place.path.mkdir(exist_ok=True)
         which = f" {number + 1}/{n_members}" if n_members > 1 else ""
-        on_step = _show_steps(progress.task(config.method + which), config.optim.steps)
+        update = progress.task(config.method + which)
+        on_step = _show_steps(update, config.optim.steps, partial(trackers.log, number))
         call = (source.device, place, on_step, on_checkpoint, images)
         history.append(train(method, own, members[number], *call))
     if skipped:
@@ -192,19 +215,29 @@ def adapt_domains(
 
 
 def _conclude(folder: RunFolder, config: RunConfig) -> None:
-    """Do what a kill at the end of a finished run has left undone."""
+    """Do what a kill at the end of a finished run has left undone, or a new --tracker asks for."""
+    check_trackers(config.output.tracker)
     no_report = config.output.report and not folder.report.exists()
-    if distributed.is_main_process() and (no_report or leftovers(folder)):
-        with locked(folder):
-            remove_leftovers(folder)
-            if no_report:
-                report_if_possible(folder)
+    with tracking(config, folder) as trackers:
+        if distributed.is_main_process() and (
+            no_report or not trackers.concluded or leftovers(folder)
+        ):
+            with locked(folder):
+                remove_leftovers(folder)
+                if no_report:
+                    report_if_possible(folder)
+                trackers.begin(config)
+                trackers.conclude()
 
 
-def _show_steps(update: Update, steps: int) -> StepCallback:
-    """Show the steps, with loss and speed at log points."""
+def _show_steps(
+    update: Update, steps: int, track: Callable[[dict[str, Any]], None]
+) -> StepCallback:
+    """Show the steps, with loss and speed at log points, where trackers get them too."""
 
     def on_step(done: int, line: dict[str, Any] | None) -> None:
+        if line:
+            track(line)
         note = f"loss {line['loss']:.3f}  {line['steps_per_second']:.1f} steps/s" if line else ""
         update(done, steps, note)
 
@@ -229,9 +262,10 @@ def check_config(config: RunConfig) -> RunConfig:
 
 
 def check_names(config: RunConfig) -> None:
-    """Check that method and reject rule exist."""
+    """Check that method, reject rule and trackers exist."""
     require_known(config.method, METHODS, "method")
     check_rule(config.decision.reject)
+    check_trackers(config.output.tracker)
 
 
 def make_backbone(config: RunConfig) -> Backbone:

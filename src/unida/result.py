@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,7 @@ def fit_decision(
         known=of_known,
         target=quantiles(refined.unknown_score),
         reference=fitted[0].reference,
+        origin=Path(config.output.out),
     )
     return RunResult(
         config=config,

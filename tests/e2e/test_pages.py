@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS
 
 import unida
 from tests.images import read_csv
@@ -78,6 +79,25 @@ def test_the_commands_of_the_readme_run(folder: Path) -> None:
             assert main([*words, *(small if words[0] == "adapt" else [])]) == 0, words
     assert len(read_csv(Path("labels.csv"))) == len(read_csv(Path("runs/first/predictions.csv")))
     assert "new class" in unida.load("runs/second", "cpu").classes
+
+
+def test_the_python_of_tracking_and_sharing_runs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "lines", Any)  # what the page registers is removed
+    whole = unida.adapt
+    monkeypatch.setattr(unida, "adapt", lambda *places, **more: whole(*places, **more, **SMALL))
+    (code,) = blocks(ROOT / "docs" / "tracking.md", "python")
+    exec(code, {})
+    shown = capsys.readouterr().out
+    assert "4 ['train/aio', 'train/ce'" in shown
+    assert "'final/unknown'" in shown
+    Path("runs/third").rename("runs/first")
+    (code,) = blocks(ROOT / "docs" / "sharing.md", "python")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    assert names["again"].classes == names["model"].classes
+    assert 'license: "mit"' in Path("shared-folder/README.md").read_text()
 
 
 def test_the_python_of_the_readme_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

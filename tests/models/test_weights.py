@@ -200,7 +200,7 @@ def test_published_weights_that_cannot_be_had_are_one_sentence() -> None:
         build_backbone("resnet18", None)
     assert str(caught.value) == (
         "The ImageNet weights of resnet18 are not on this machine and the Hugging Face hub cannot "
-        "be reached (LocalEntryNotFoundError): name a file with --weights, or --weights none to "
+        "be reached (OfflineModeIsEnabled): name a file with --weights, or --weights none to "
         "train from scratch."
     )
 

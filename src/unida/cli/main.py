@@ -20,6 +20,7 @@ from unida.cli.parser import Command, summary
 from unida.cli.predict import Predict
 from unida.cli.report import Report
 from unida.cli.review import Review
+from unida.cli.share import Share
 from unida.cli.table import TableCommand
 from unida.cli.terminal import Verbosity, log_error, logging_to_terminal
 from unida.cli.tune import Tune
@@ -39,6 +40,7 @@ GROUPS: dict[str, dict[str, type[Command]]] = {
         "discover": Discover,
         "review": Review,
         "export": Export,
+        "share": Share,
     },
     "Compare methods": {
         "data check": DataCheck,

@@ -131,7 +131,7 @@ def download_weights(name: str, repository: str | None) -> Path:
     except LocalEntryNotFoundError:
         pass
     try:
-        _require_hub()  # the library itself tries for half a minute
+        require_hub()  # the library itself tries for half a minute
         return Path(hf_hub_download(repository, WEIGHTS_FILE))
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
         raise UserError(
@@ -141,11 +141,14 @@ def download_weights(name: str, repository: str | None) -> Path:
         ) from None
 
 
-def _require_hub() -> None:
+def require_hub() -> None:
     """Raise an OSError at once where the hub cannot be reached; behind a proxy nothing is known."""
     from huggingface_hub.constants import ENDPOINT, HF_HUB_OFFLINE
+    from huggingface_hub.errors import OfflineModeIsEnabled
 
-    if HF_HUB_OFFLINE or getproxies():
+    if HF_HUB_OFFLINE:
+        raise OfflineModeIsEnabled("HF_HUB_OFFLINE is set")
+    if getproxies():
         return
     place = urlsplit(ENDPOINT)
     port = place.port or {"http": 80}.get(place.scheme, 443)

@@ -17,6 +17,7 @@
     source.csv          of a continued run: the images it learns from
     review.json         names and labels a person gave (`unida.review`); every save is kept in
     review-history/
+    tracker/            what experiment trackers write (`unida.training.trackers`)
 
 Files are written to a temporary name and renamed, so whatever is there is whole. Runs of unida 0.x
 have `atlas.npz` for `features.npz` and `quality.json` for `diagnostics.json`; both are still read.
@@ -68,6 +69,7 @@ class RunFolder:
         self.source = self.path / "source.csv"
         self.review = self.path / "review.json"
         self.review_history = self.path / "review-history"
+        self.tracker = self.path / "tracker"
         self.lock = self.path / ".lock"
 
     @property
