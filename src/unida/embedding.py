@@ -157,11 +157,14 @@ def _to_table(domain: Domain) -> EmbeddingTable:
 
 
 def _with_speed(update: Update) -> Update:
-    """Add images a second and the time left, over the last minute, to what is shown."""
+    """Add images a second and the time left, by the last minute, to what is shown."""
     seen = deque([(time.monotonic(), 0)], maxlen=1000)
 
     def show(done: int, total: int, note: str = "") -> None:
-        now = time.monotonic()
+        now, last = time.monotonic(), seen[-1][1]
+        if done == total and last in (0, total):  # all of it was in the cache, or is shown already
+            update(done, total)
+            return
         seen.append((now, done))
         while len(seen) > 2 and seen[0][0] < now - 60:
             seen.popleft()

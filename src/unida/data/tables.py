@@ -6,6 +6,7 @@
 Nothing in a table is unpickled.
 """
 
+import importlib
 import importlib.util
 import os
 from collections.abc import Iterator
@@ -182,9 +183,7 @@ def import_parquet() -> ModuleType:
             "Parquet files are read and written with pyarrow: pip install 'unida[parquet]', or "
             "use .npy."
         )
-    import pyarrow.parquet
-
-    return pyarrow.parquet
+    return importlib.import_module("pyarrow.parquet")
 
 
 def _open_parquet(place: Path, *columns: str) -> Any:
