@@ -82,7 +82,9 @@ def test_a_parquet_file_of_several_row_groups_and_kinds_of_columns(tmp_path: Pat
 
 def lists(rows: Any, kind: Any = None) -> Callable[[Path], Path]:
     return lambda folder: parquet(
-        folder / "x.parquet", path=list("abcd")[: len(rows)], embedding=pa.array(rows, kind)
+        folder / "x.parquet",
+        path=pa.array(list("abcd")[: len(rows)], pa.string()),
+        embedding=pa.array(rows, kind),
     )
 
 
@@ -110,7 +112,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "unequal": (lists([[1.0], [1.0, 2.0]]), "row 2: the embedding has 2 numbers, those before"),
     "null row": (lists([[1.0], None]), "row 2: the embedding is missing"),
     "null number": (lists([[1.0], [None]]), "not finite .* b, row 2"),
-    "no width": (lists([[], []], FIXED), "without a number"),
+    "no width": (lists([[], []], FIXED), "without a number|cannot be read"),
     "no width in lists": (lists([[], []], pa.list_(pa.float32())), "without a number"),
     "no row": (lists([], pa.list_(pa.float32())), "holds no embedding"),
     "objects": (lists([pickle.dumps(1), b""]), "of type binary; allowed: a list of numbers"),
@@ -131,7 +133,7 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "array of no width": (array(ROWS[:, :0]), r"shape \(4, 0\)"),
     "one row": (array(ROWS[0]), r"shape \(3,\)"),
     "pictures": (array(np.zeros((4, 2, 2, 3))), r"shape \(4, 2, 2, 3\)"),
-    "complex": (array(ROWS + 1j), "type complex128: numbers"),
+    "complex": (array(ROWS + 1j), "type complex64: numbers"),
     "array of texts": (array(ROWS.astype(str)), "numbers are needed"),
     "pickled array": (array(np.array([[1, "a"]] * 4, object)), "pickled objects are not read"),
     "pickle": (raw("x.npy", pickle.dumps([1])), "pickled objects are not read"),
