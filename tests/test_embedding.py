@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import sys
@@ -19,6 +21,7 @@ import unida
 from tests.images import read_csv, write_bad_files, write_folder
 from tests.processes import started, wait_for
 from tests.tasks import QUICK, Task
+from tests.utils.test_distributed import free_port
 from unida.cli.main import main
 from unida.data.samples import Skipped
 from unida.data.tables import EmbeddingTable, read_table
@@ -500,3 +503,22 @@ class TestCache:
         copy = shutil.copytree(frozen, tmp_path / "copy")
         (copy / "config.json").write_text("{}")
         assert unida.load(copy, "cpu").cache_dir is not None
+
+
+def test_the_page_about_it_runs(
+    digits: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "embeddings.md").read_text()
+    (tmp_path / "photos").symlink_to(digits.source)
+    (tmp_path / "sketches").symlink_to(digits.target)
+    monkeypatch.chdir(tmp_path)
+    network = "--backbone small_cnn --image-size 32"
+    page = page.replace("--backbone resnet50 --weights weights.safetensors", network)
+    page = page.replace("--out runs/first", "--out runs/first --steps 20")
+    for block in re.findall(r"```sh\n(.*?)```", page, re.DOTALL):
+        for line in block.splitlines():
+            assert main(shlex.split(line)[1:]) == 0, line
+    assert len(read_csv(Path("labels.csv"))) == 80
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(code, {})
+    assert len(read_csv(Path("runs/python/predictions.csv"))) == 80
