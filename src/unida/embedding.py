@@ -73,13 +73,15 @@ def embed(
         cache_dir=None if cache_dir is None else os.path.abspath(cache_dir),
         frozen=True,
     )
+    where = pick_device(device)
+    distributed.setup(where)  # before the file is claimed: one process does
     with contextlib.ExitStack() as stack:
         if to is not None:
             stack.enter_context(_claimed(Path(to), force, images))
         samples = _read(images)
         if to is not None and Path(to).suffix.lower() == ".parquet":
             require_unicode(tuple(map(str, samples.paths)), Path(to))
-        domain = _embed_samples(samples, config, progress)
+        domain = _embed_samples(samples, config, where, progress)
         if skipped is not None:
             skipped += domain.samples.skipped
         table = _to_table(domain)
@@ -131,10 +133,10 @@ def _read(images: str | Path | Sequence[str | Path]) -> Samples:
     return Samples(absolute, samples.labels, samples.classes, samples.skipped)
 
 
-def _embed_samples(samples: Samples, config: RunConfig, progress: Progress) -> Domain:
+def _embed_samples(
+    samples: Samples, config: RunConfig, device: torch.device, progress: Progress
+) -> Domain:
     """Embed images; the processes of a launcher share them."""
-    device = pick_device(config.compute.device)
-    distributed.setup(device)
     backbone = make_backbone(config)  # before the images: a missing file is found at once
     with distributed.main_process_first():
         show = progress.task("reading")

@@ -15,8 +15,7 @@ from unida.utils.logs import logger
 class Embed(Command):
     """Write embeddings of images to a file.
 
-    The file has the path of each image, its label where images are in class folders or a CSV has
-    labels, and its embedding. After a kill, the same command goes on where it was.
+    With their paths and, if there are any, labels. A killed command goes on.
 
     Example: unida embed photos --to photos.parquet --backbone resnet50
     """
