@@ -1,5 +1,6 @@
 """Tables of embeddings: what can be read, and what is refused in one sentence."""
 
+import io
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -107,6 +108,12 @@ def with_value(value: float) -> Any:
     return rows
 
 
+def archive() -> bytes:
+    content = io.BytesIO()
+    np.savez(content, a=ROWS)
+    return content.getvalue()
+
+
 FIXED = pa.list_(pa.float32(), 0)
 BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "unequal": (lists([[1.0], [1.0, 2.0]]), "row 2: the embedding has 2 numbers, those before"),
@@ -137,6 +144,8 @@ BAD: dict[str, tuple[Callable[[Path], Path], str]] = {
     "array of texts": (array(ROWS.astype(str)), "numbers are needed"),
     "pickled array": (array(np.array([[1, "a"]] * 4, object)), "pickled objects are not read"),
     "pickle": (raw("x.npy", pickle.dumps([1])), "pickled objects are not read"),
+    "archive": (raw("x.npy", archive()), "not an array"),
+    "no header": (raw("x.npy", b"\x93NUMPY\x01\x00\x08\x00{'descr'"), "not an array"),
     "cut off": (raw("x.npy", b"\x93NUMPY\x01\x00"), "not an array"),
     "empty": (raw("x.npy", b""), "not an array"),
     "fewer paths": (array(ROWS, "path\na\nb\n"), "4 embeddings, and .*x.csv 2 paths"),

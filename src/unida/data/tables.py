@@ -150,16 +150,15 @@ def _read_paths_file(place: Path) -> tuple[list[str], list[str] | None]:
 
 def _read_npy(place: Path) -> npt.NDArray[np.float32]:
     try:
-        array = np.load(place, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        # NumPy's own sentences advise to unpickle what is not known.
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else None
+        array: Any = np.load(place, mmap_mode="r", allow_pickle=False)
+        shape = tuple(map(int, array.shape))
+    except Exception as error:  # NumPy raises many types, and its sentences advise to unpickle
+        reason = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
         raise UserError(
-            f"{place} is not an array of numbers as numpy.save writes it"
-            f"{f' ({reason})' if reason else ''}; pickled objects are not read."
+            f"{place} is not an array of numbers as numpy.save writes it{reason}; pickled objects "
+            "are not read."
         ) from None
-    shape = getattr(array, "shape", None)
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.shape[1] == 0:
+    if len(shape) != 2 or shape[1] == 0:
         raise UserError(
             f"{place} has the shape {shape}: (N, D) is needed, D numbers for each of N images."
         )
