@@ -31,7 +31,7 @@ from unida.utils.csv_files import csv_lines
 from unida.utils.devices import pick_device
 from unida.utils.locks import NO_LOCKS, held, read_holder, write_holder
 from unida.utils.logs import logger
-from unida.utils.progress import NO_PROGRESS, Progress, Update
+from unida.utils.progress import NO_PROGRESS, Progress, Update, ignore
 
 
 def embed(
@@ -139,14 +139,15 @@ def _embed_samples(
     """Embed images; the processes of a launcher share them."""
     backbone = make_backbone(config)  # before the images: a missing file is found at once
     with distributed.main_process_first():
-        show = progress.task("reading")
-        domain = load_domains(config, device, {"images": samples}, lambda name: show)["images"]
-    task = progress.task("embedding")
+        reading = progress.task("reading")
+        domain = load_domains(config, device, {"images": samples}, lambda name: reading)["images"]
+    show = _with_speed(progress.task("embedding"))
     if distributed.world_size() > 1:
-        embed_shard(domain, backbone, config, _with_speed(task))
+        embed_shard(domain, backbone, config, show)
         distributed.barrier()
+        show = ignore
     with distributed.main_process_first():
-        return embed_domain(domain, backbone, (), config, _with_speed(task))
+        return embed_domain(domain, backbone, (), config, show)
 
 
 def _to_table(domain: Domain) -> EmbeddingTable:
@@ -163,9 +164,8 @@ def _with_speed(update: Update) -> Update:
     seen = deque([(time.monotonic(), 0)], maxlen=1000)
 
     def show(done: int, total: int, note: str = "") -> None:
-        now, last = time.monotonic(), seen[-1][1]
-        if done == total and last in (0, total):  # all of it was in the cache, or is shown already
-            update(done, total)
+        now = time.monotonic()
+        if done == seen[-1][1]:  # the end is reported twice
             return
         seen.append((now, done))
         while len(seen) > 2 and seen[0][0] < now - 60:
