@@ -105,6 +105,15 @@ def test_frozen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert of["san"] - of["ovanet"] == alone
 
 
+def test_cached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    images = write_classes(tmp_path / "images", {"ant": 30, "bee": 30})
+    small = ("--images", images, "--backbone", "small_cnn", "--image-size", 16, "--count", 40)
+    (row,) = run(monkeypatch, "cached", tmp_path, *small)
+    assert row["images"] == 40
+    assert row["times_as_fast"] == pytest.approx(row["seconds_computed"] / row["seconds_cached"])
+    assert row["largest_difference"] < 1e-4
+
+
 def test_scale(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     small = ("--smallest", 60, "--largest", 200, "--largest-batch", 32, "--most-classes", 32)
     rows = run(

@@ -270,17 +270,34 @@ def test_a_score_at_the_threshold_or_no_number_at_all_is_unknown() -> None:
         assert Deployed(model, rule)(images)["label"].tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("kind", ["onnx", "torch"])
+def test_a_model_of_embeddings_takes_embeddings(tmp_path: Path, kind: Format) -> None:
+    method = SourceOnly(SourceOnlyConfig(), precomputed_features(5), SIZES)
+    model, file = wrapped(method, "source_only"), tmp_path / "model"
+    model = dataclasses.replace(model, rules={"own": Rule("own", -0.4, "a note")})
+    export_model(model, file, kind)
+    rows = torch.randn(9, 5, generator=torch.Generator().manual_seed(0))
+    if kind == "onnx":
+        session = onnxruntime.InferenceSession(file)
+        label, _, score = session.run(None, {"embeddings": rows.numpy()})
+        about = session.get_modelmeta().custom_metadata_map
+        assert about["input"].startswith("embeddings: float32 (batch, 5)")
+        assert about["width"] == "5"
+    else:
+        found = torch.export.load(file).module()(rows)
+        label, score = (found[name].detach().numpy() for name in ("label", "unknown_score"))
+    expected = model.predict(rows)
+    names = [*CLASSES, "unknown"]
+    assert [names[k] for k in label] == [p.label for p in expected]
+    np.testing.assert_allclose(score, [p.unknown_score for p in expected], atol=1e-5)
+
+
 class TestRefusals:
     def test_a_transductive_method_is_refused_with_the_reason(self, tmp_path: Path) -> None:
         model = wrapped(build("uniot"), "uniot")
         with pytest.raises(UserError, match="uniot labels a set of images as a whole"):
             export_model(model, tmp_path / "a.onnx")
         assert not list(tmp_path.iterdir())
-
-    def test_a_model_without_a_network_is_refused(self, tmp_path: Path) -> None:
-        method = SourceOnly(SourceOnlyConfig(), precomputed_features(5), SIZES)
-        with pytest.raises(UserError, match="trained on features"):
-            export_model(wrapped(method, "source_only"), tmp_path / "a.onnx")
 
     def test_onnx_without_its_packages(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

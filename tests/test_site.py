@@ -53,6 +53,7 @@ def test_the_reference_has_every_command_and_the_public_names(site: Path) -> Non
     names = (
         "pipeline.adapt",
         "model.load",
+        "embedding.embed",
         "model.Model.predict",
         "estimator.UniversalAdapter.fit",
     )

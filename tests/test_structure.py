@@ -17,14 +17,14 @@ PACKAGES = (
     "data", "protocols", "models", "ops", "losses", "methods",  # images → outputs
     "legacy", "training", "decision", "sharing", "model", "evaluation",  # batches → a trained model
     "discovery", "report", "result", "pipeline",  # the main job, which ends with a report
-    "review", "export", "estimator", "bench",  # what is done with it
+    "embedding", "review", "export", "estimator", "bench",  # what is done with it
     "cli",
 )  # fmt: skip
 """A file may import from its own package and from those before it."""
 
 OPTIONAL = (
     "transformers", "timm", "mlxtend", "matplotlib", "optuna", "ray", "onnx", "onnxscript",
-    "onnxruntime", "datasets", "tensorboard", "wandb", "mlflow", "fastapi",
+    "onnxruntime", "datasets", "tensorboard", "wandb", "mlflow", "fastapi", "pyarrow",
 )  # fmt: skip
 """Packages of extras: imported only when they are needed."""
 
@@ -98,7 +98,7 @@ def test_a_package_has_a_docstring_on_its_contents() -> None:
 def test_the_public_api_imports_nothing_until_it_is_used() -> None:
     code = "import sys, unida; print(sorted(m for m in sys.modules if m.startswith('unida.')))"
     assert run_python(code) == "[]"
-    assert packages_used(SRC / "__init__.py") <= {"pipeline", "estimator", "model", "types"}
+    assert packages_used(SRC / "__init__.py") <= {"embedding", "pipeline", "estimator", "model"}
 
 
 def test_losses_use_no_config_and_no_module() -> None:

@@ -13,6 +13,7 @@ ABOUT = {
     "step": "Images a second of (a) the bare network step and (b) our full training step",
     "waiting": "From files to the first step; waiting for data; memory",
     "frozen": "Heads on stored embeddings",
+    "cached": "Predictions of a frozen model on images that were embedded before",
     "memory": "A network on the CPU, its memory released or reused; seconds for a hundred images",
     "scale": "How cost grows: slope on log–log axes, 1 is proportional",
     "discover": "Novel categories among random images",
@@ -44,6 +45,14 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "growth_mib",
     ),
     "frozen": ("table", "method", "variant", "steps", "seconds", "ms_per_step", "fastest_ms"),
+    "cached": (
+        "backbone",
+        "images",
+        "seconds_cached",
+        "seconds_computed",
+        "times_as_fast",
+        "largest_difference",
+    ),
     "memory": (
         "network",
         "work",

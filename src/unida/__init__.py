@@ -3,12 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from unida.embedding import embed
     from unida.estimator import UniversalAdapter
     from unida.model import load
     from unida.pipeline import adapt
 
 __version__ = "0.2.0"  # pyproject.toml reads it here
-__all__ = ["UniversalAdapter", "__version__", "adapt", "load"]
+__all__ = ["UniversalAdapter", "__version__", "adapt", "embed", "load"]
 
 
 def __getattr__(name: str) -> Any:
@@ -17,6 +18,10 @@ def __getattr__(name: str) -> Any:
         from unida.pipeline import adapt
 
         return adapt
+    if name == "embed":
+        from unida.embedding import embed
+
+        return embed
     if name == "UniversalAdapter":
         from unida.estimator import UniversalAdapter
 

@@ -21,7 +21,6 @@ from sklearn.utils.validation import (
     column_or_1d,
     validate_data,
 )
-from torch import Tensor
 
 from unida.config import RunConfig
 from unida.data.holdout import hold_out
@@ -33,14 +32,15 @@ from unida.data.in_memory import (
     wrap_dataset,
     wrap_embeddings,
     wrap_images,
+    wrap_place,
 )
-from unida.data.samples import Samples, read_source, read_unlabelled
+from unida.data.samples import Samples
 from unida.decision.calibration import tempered
 from unida.errors import UserError, require
 from unida.methods.presets import configure
 from unida.model import Model
-from unida.models.backbones.base import Backbone, precomputed_features
-from unida.pipeline import adapt_domains, check_names, make_backbone
+from unida.models.backbones.base import Backbone
+from unida.pipeline import adapt_domains, check_names, given_features, make_backbone
 from unida.training.claim import claimed
 from unida.training.run_folder import RunFolder
 from unida.types import UNKNOWN, FloatArray, Scored
@@ -64,8 +64,8 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Images come as a folder, a list file or a CSV (with the labels in it); as a sequence of paths
     or PIL images; as an array of images, uint8 (N, H, W), (N, H, W, 3) or (N, 3, H, W); as a
-    Hugging Face `datasets.Dataset`; or as embeddings, an array (N, D): then there is no backbone,
-    and heads are trained on the rows as they are.
+    Hugging Face `datasets.Dataset`; or as embeddings, an array (N, D) or a file of them, .parquet
+    or .npy: then there is no backbone, and heads are trained on the rows as they are.
 
     Args:
         method: see `unida methods`.
@@ -152,7 +152,7 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "source": source,
             "target": unlabelled if target is None else self._read(target),
         }
-        given = _embeddings_of(in_memory)
+        given = given_features(in_memory)
         with self._folder() as out, _log_level(self.verbose):
             self.model_ = _train(self._config(X, target, out), in_memory, given)
         return self
@@ -182,7 +182,7 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Images without labels."""
         kind = kind_of(X)
         if kind == "place":
-            return InMemory(read_unlabelled(X))
+            return wrap_place(X)
         if kind == "dataset":
             return wrap_dataset(X, self.image_column)
         if kind == "images":
@@ -195,9 +195,9 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self.__dict__.pop(name, None)
         kind = kind_of(X)
         if kind == "place":
-            samples = read_source(X)
-            self._set_classes(np.array(samples.classes))
-            return InMemory(samples)
+            in_memory = wrap_place(X, labelled=True)
+            self._set_classes(np.array(in_memory.samples.classes))
+            return in_memory
         if kind == "embeddings":
             rows, y = validate_data(self, X, y, dtype=np.float32)
             in_memory = wrap_embeddings(rows)
@@ -251,23 +251,6 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return
         with tempfile.TemporaryDirectory(prefix="unida-") as folder:
             yield Path(folder)
-
-
-def _embeddings_of(in_memory: dict[str, InMemory]) -> Backbone | None:
-    """What stands for the backbone of given embeddings; None where images are to be shown to one.
-
-    Raises:
-        UserError: of source and target, one is embeddings and the other is not.
-    """
-    contents = [one.content for one in in_memory.values()]
-    widths = {c.shape[-1] if isinstance(c, Tensor) else None for c in contents}
-    if len(widths) > 1:
-        raise UserError(
-            "Source and target are not of one kind: both must be images, or both embeddings of "
-            "the same length."
-        )
-    width = widths.pop()
-    return precomputed_features(width) if width else None
 
 
 @contextlib.contextmanager

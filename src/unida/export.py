@@ -1,4 +1,4 @@
-"""A trained model as one file that runs without this package: pixels in, labels out.
+"""A trained model as one file that runs without this package: pixels or embeddings in, labels out.
 
 The file holds the evaluation view, the network, its refinement and the reject rule. Decoding,
 turning upright and resizing to a square are left to its user.
@@ -55,7 +55,10 @@ class Deployed(nn.Module):
 
     def forward(self, images: Tensor) -> dict[str, Tensor]:
         pixels = images.permute(0, 3, 1, 2)
-        outputs = self.predictor(make_view(EVAL_VIEW, pixels, self.image_size, torch.Generator()))
+        return self._label(make_view(EVAL_VIEW, pixels, self.image_size, torch.Generator()))
+
+    def _label(self, inputs: Tensor) -> dict[str, Tensor]:
+        outputs = self.predictor(inputs)
         known = outputs.unknown_score.double() < self.threshold
         label = torch.where(known, outputs.probs.argmax(1), outputs.probs.shape[1])
         probs = self._tempered(outputs.probs)
@@ -66,6 +69,13 @@ class Deployed(nn.Module):
         if self.temperature == 1:
             return probs
         return (probs.double().clamp_min(LEAST).log() / self.temperature).softmax(1).float()
+
+
+class DeployedHeads(Deployed):
+    """The same of a model that was trained on embeddings: float32 (B, D) in the place of images."""
+
+    def forward(self, embeddings: Tensor) -> dict[str, Tensor]:
+        return self._label(embeddings)
 
 
 def export_model(model: Model, to: Path, kind: Format = "onnx", reject: str | None = None) -> Rule:
@@ -85,24 +95,33 @@ def export_model(model: Model, to: Path, kind: Format = "onnx", reject: str | No
             f"{model.method_name} labels a set of images as a whole (it is transductive): a file "
             "that labels images batch by batch would give other labels, so there is none."
         )
-    if model.backbone.is_precomputed:
-        raise UserError("The model was trained on features: there is no network for images in it.")
     rule = model.rule(reject)
     about = describe(model, rule)
     with _quiet():
-        program = _program(Deployed(model, rule), model.pixel_size)
-        write_file(to, _as_onnx(program, about) if kind == "onnx" else _as_torch(program, about))
+        program = _program(model, rule)
+        name = _input_name(model)
+        onnx = kind == "onnx"
+        write_file(to, _as_onnx(program, about, name) if onnx else _as_torch(program, about))
     return rule
 
 
 def describe(model: Model, rule: Rule) -> dict[str, Any]:
     """Describe the file for its user; stored in it."""
-    size = model.pixel_size
+    size, width = model.pixel_size, model.backbone.out_features
+    if model.backbone.is_precomputed:
+        of_input: dict[str, Any] = {
+            "width": width,
+            "input": f"embeddings: float32 (batch, {width}), as the model was trained on",
+        }
+    else:
+        of_input = {
+            "size": size,
+            "input": f"images: uint8 RGB (batch, {size}, {size}, 3), upright, squeezed to a square "
+            "with bilinear resampling as Pillow does it",
+        }
     return {
         "labels": [*model.classes, UNKNOWN],
-        "size": size,
-        "input": f"images: uint8 RGB (batch, {size}, {size}, 3), upright, squeezed to a square "
-        "with bilinear resampling as Pillow does it",
+        **of_input,
         "method": model.method_name,
         "rule": rule.name,
         "threshold": rule.to_json()["threshold"],
@@ -112,10 +131,15 @@ def describe(model: Model, rule: Rule) -> dict[str, Any]:
     }
 
 
-def _program(deployed: Deployed, size: int) -> ExportedProgram:
-    """The computation by itself, for any number of images."""
-    some = torch.zeros(2, size, size, 3, dtype=torch.uint8)
-    shapes = {"images": {0: Dim("batch", min=1)}}
+def _program(model: Model, rule: Rule) -> ExportedProgram:
+    """The computation by itself, for any number of images or embeddings."""
+    if model.backbone.is_precomputed:
+        deployed: Deployed = DeployedHeads(model, rule)
+        some = torch.zeros(2, model.backbone.out_features)
+    else:
+        deployed = Deployed(model, rule)
+        some = torch.zeros(2, model.pixel_size, model.pixel_size, 3, dtype=torch.uint8)
+    shapes = {_input_name(model): {0: Dim("batch", min=1)}}
     with torch.no_grad():
         program = torch.export.export(deployed.eval(), (some,), dynamic_shapes=shapes)
     parts = (part for part in program.graph_module.modules() if isinstance(part, GraphModule))
@@ -124,12 +148,19 @@ def _program(deployed: Deployed, size: int) -> ExportedProgram:
     return program
 
 
+def _input_name(model: Model) -> str:
+    """Return the name of the parameter of `forward`."""
+    return "embeddings" if model.backbone.is_precomputed else "images"
+
+
 def _as_torch(program: ExportedProgram, about: dict[str, Any]) -> Callable[[BinaryIO], None]:
     extra = {ABOUT: json.dumps(about, indent=2)}
     return lambda file: torch.export.save(program, file, extra_files=extra)
 
 
-def _as_onnx(program: ExportedProgram, about: dict[str, Any]) -> Callable[[BinaryIO], int]:
+def _as_onnx(
+    program: ExportedProgram, about: dict[str, Any], name: str
+) -> Callable[[BinaryIO], int]:
     if importlib.util.find_spec("onnxscript") is None:
         raise UserError(
             "ONNX files need the extra 'export': pip install onnx onnxscript onnxruntime."
@@ -139,9 +170,9 @@ def _as_onnx(program: ExportedProgram, about: dict[str, Any]) -> Callable[[Binar
         raise UserError("The model is too large for one ONNX file (2 GB): use --format torch.")
     made = torch.onnx.export(
         program,
-        input_names=["images"],
+        input_names=[name],
         output_names=list(OUTPUTS),
-        dynamic_shapes={"images": {0: "batch"}},  # only the name is taken: the program has them
+        dynamic_shapes={name: {0: "batch"}},  # only the name is taken: the program has them
         external_data=False,
         verbose=False,
     )

@@ -18,10 +18,14 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor
 
 from unida.config import from_mapping
+from unida.data.cache import default_cache_dir
 from unida.data.decode import BadImageError, Pixels, decode_file, to_square
+from unida.data.domain import cache_folder
+from unida.data.embeddings import open_cache
 from unida.data.in_memory import Opener, decode_opened, wrap_array
 from unida.data.pixels import ArrayStore
 from unida.data.samples import Skipped, read_unlabelled
+from unida.data.tables import as_path, is_table, read_table
 from unida.decision.calibration import confidence
 from unida.decision.category_shift import MAX_TARGET, MIN_TARGET, SourceReference
 from unida.decision.inference import predict_batches, predict_images, target_outputs
@@ -37,6 +41,7 @@ from unida.decision.rejection import Rule, decide, fit_rules, pick_rule, quantil
 from unida.errors import UserError, require, require_known, shorten
 from unida.legacy import migrate_model
 from unida.methods import METHODS, Method
+from unida.methods.presets import load_config
 from unida.models.backbones import rebuild_backbone
 from unida.models.backbones.base import Backbone
 from unida.models.description import parse_description, refusing_damage
@@ -53,6 +58,9 @@ from unida.utils.parallel import in_order
 FORMAT = 8
 _REFERENCE = "reference."
 """Start of the names of the reference's tensors in the file."""
+
+MIN_CACHED = 32
+"""Images from which on the cache folder is searched for their embeddings."""
 
 OneImage = str | Path | Image.Image | Opener
 ImageInput = Sequence[OneImage] | OneImage | Tensor | npt.NDArray[Any]
@@ -78,6 +86,8 @@ class Model:
         target: quantiles of the unknown scores that the rules were fitted to.
         reference: source images, to fit a rule to another target; models of version 0.1 have none.
         origin: run folder, or folder of a shared model, that it came from; None where unknown.
+        cache_dir: cache folder. Where the backbone is frozen, embeddings in it are used again; None
+            computes all of them.
     """
 
     predictor: AnyPredictor
@@ -93,6 +103,7 @@ class Model:
     target: tuple[float, ...] = ()
     reference: SourceReference | None = None
     origin: Path | None = None
+    cache_dir: Path | None = None
 
     @property
     def method(self) -> Method:
@@ -164,7 +175,8 @@ class Model:
 
         Args:
             images: image files, folders of images, PIL images or functions that return one; one or
-                several. An array of images, uint8; or of their embeddings by the backbone, (N, D).
+                several. An array of images, uint8; or of their embeddings by the backbone, (N, D),
+                or files of those, .parquet or .npy.
             reject: a rule by name (`unida.decision.rejection.RULES`), such as `own` or
                 `source:0.05`; by default the model's.
             skipped: collects bad files; without it a bad file is an error.
@@ -197,10 +209,12 @@ class Model:
             images = wrap_array(images).items
         if isinstance(images, Tensor):
             return self._score_embeddings(images, features, of_backbone)
+        if tables := _tables_in(images):
+            return self._score_tables(tables, features, of_backbone)
         if self.backbone.is_precomputed:
             raise UserError(
                 "This model was trained on embeddings and has no backbone: pass embeddings, "
-                f"{self.backbone.out_features} numbers an image."
+                f"{self.backbone.out_features} numbers an image, as an array, .parquet or .npy."
             )
         one = isinstance(images, str | Path | Image.Image) or callable(images)
         items = list(_expand([images] if one else images))  # type: ignore[list-item, arg-type]
@@ -221,7 +235,7 @@ class Model:
         )  # and so the last batch: only that is not full
         if alone and (skipped is not None or not bad):
             self._refuse_one()
-        batches = itertools.chain([first], decoded)
+        batches = self._embedded(itertools.chain([first], decoded), n)
         scored = predict_batches(
             self.predictor,
             batches,
@@ -240,6 +254,38 @@ class Model:
         if skipped is not None:
             skipped += bad
         return paths, scored
+
+    def _embedded(self, batches: Iterator[Tensor], n: int) -> Iterator[Tensor]:
+        """Replace images by their embeddings where the cache folder has some by this backbone.
+
+        Args:
+            batches: of images.
+            n: images in all of them; for a few, a search takes longer than the backbone.
+        """
+        if self.cache_dir is None or not self.method.sizes.frozen or n < MIN_CACHED:
+            return batches
+        cache = open_cache(self.cache_dir, self.backbone, self.image_size)
+        if not cache.found:
+            return batches
+        return (
+            cache.embed(images.to(self.device), self.backbone, self.image_size)
+            for images in batches
+        )
+
+    def _score_tables(
+        self, places: list[Path], features: bool, of_backbone: list[Tensor] | None
+    ) -> tuple[list[Path | None], Scored]:
+        """Compute outputs on the embeddings of tables."""
+        tables, width = [read_table(place) for place in places], self.backbone.out_features
+        for place, table in zip(places, tables, strict=True):
+            if table.width != width:
+                raise UserError(
+                    f"The embeddings in {place} have {table.width} numbers, and the model takes "
+                    f"{width}: embed the images with the network that the model was trained on."
+                )
+        rows = torch.from_numpy(np.concatenate([table.embeddings for table in tables]))
+        scored = self._score_embeddings(rows, features, of_backbone)[1]
+        return [as_path(path) for table in tables for path in table.paths], scored
 
     def _score_embeddings(
         self, rows: Tensor, features: bool, of_backbone: list[Tensor] | None
@@ -390,13 +436,14 @@ def load(run: str | Path, device: str = "auto") -> Model:
         device: auto, cpu, cuda, cuda:N or mps.
     """
     path = download(str(run)) if is_hub_place(str(run)) else Path(run)
+    cache_dir = default_cache_dir()
     origin = path if path.is_dir() else None
     if path.is_dir() or not path.exists():
         folder = RunFolder(path)
         if not folder.model.exists():
             state = "is not finished" if folder.config.exists() else "holds no run"
             raise UserError(f"{path} {state}: there is no model.safetensors in it.")
-        path = folder.model
+        path, cache_dir = folder.model, _cache_of(folder)
     tensors, metadata = read_weights(path)
     if "unida" not in metadata:
         raise UserError(f"{path} is not a model of unida.")
@@ -432,7 +479,27 @@ def load(run: str | Path, device: str = "auto") -> Model:
         target=fitted_to,
         reference=reference.to(where) if reference else None,
         origin=origin,
+        cache_dir=cache_dir,
     )
+
+
+def _cache_of(folder: RunFolder) -> Path:
+    """Return the cache folder that a run used."""
+    try:
+        return cache_folder(load_config(folder.config))
+    except UserError:  # a model is complete without its configuration
+        return default_cache_dir()
+
+
+def _tables_in(images: Any) -> list[Path]:
+    """Return the tables of embeddings among files; other images beside them are an error."""
+    items = [images] if isinstance(images, str | Path) else images
+    if not isinstance(items, list | tuple):
+        return []
+    tables = [Path(item) for item in items if isinstance(item, str | Path) and is_table(item)]
+    if tables and len(tables) < len(items):
+        raise UserError(f"{tables[0]} holds embeddings: pass no images beside it.")
+    return tables
 
 
 def _build_predictor(d: dict[str, Any], tensors: Mapping[str, Tensor]) -> AnyPredictor:

@@ -8,14 +8,17 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from unida.config import RunConfig
-from unida.data.domain import Domain, load_domains
+from unida.config import ModelConfig, RunConfig
+from unida.data.domain import Domain
 from unida.data.duplicates import duplicate_share
 from unida.data.embeddings import embed
 from unida.data.fingerprint import Fingerprint, fingerprint
 from unida.data.holdout import hold_out
-from unida.data.samples import Samples, read_source, read_unlabelled
+from unida.data.in_memory import InMemory, load_in_memory, wrap_place
+from unida.data.samples import Samples
+from unida.data.tables import is_table
 from unida.decision.predictor import check_ensemble, member_backbones
 from unida.decision.rejection import check_rule
 from unida.errors import UserError, require, require_known, shorten
@@ -24,7 +27,7 @@ from unida.methods import METHODS, Method
 from unida.methods.presets import configure
 from unida.model import Model, load
 from unida.models.backbones import build_backbone
-from unida.models.backbones.base import Backbone
+from unida.models.backbones.base import Backbone, precomputed_features
 from unida.models.weights import FROM_SCRATCH
 from unida.report.build import report_if_possible
 from unida.result import RunResult, fit_decision, log_diagnostics, write_result
@@ -57,8 +60,9 @@ def adapt(
     """Train on labelled source and unlabelled target images; the run lies in `out`.
 
     Args:
-        source: folder with one sub-folder a class, list file or CSV.
-        target: any folder of images, list file or CSV; labels are not used.
+        source: folder with one sub-folder a class, list file or CSV; or embeddings, a .parquet or
+            .npy file (docs/embeddings.md).
+        target: any folder of images, list file or CSV, or embeddings; labels are not used.
         out: folder of the run.
         method: a method or a preset; `unida methods` lists them.
         resume: continue the unfinished run in `out`.
@@ -118,14 +122,15 @@ def run_claimed(
         progress: shows what goes on.
     """
     device = pick_device(config.compute.device)
-    samples = {
-        "source": read_source(config.data.source),
-        "target": read_unlabelled(config.data.target),
+    inputs = {
+        "source": wrap_place(config.data.source, labelled=True),
+        "target": wrap_place(config.data.target),
     }
-    backbone = make_backbone(config)  # before the images: a missing file is found at once
+    # Before the images: a missing file is found at once.
+    backbone = given_features(inputs) or make_backbone(config)
     with distributed.main_process_first():
-        domains = load_domains(config, device, samples, lambda n: progress.task(f"reading {n}"))
-        images = fingerprint(config, samples)
+        domains = load_in_memory(config, device, inputs, lambda n: progress.task(f"reading {n}"))
+        images = fingerprint(config, inputs)
     source, target = domains["source"], domains["target"]
     return adapt_domains(config, source, target, backbone, on_checkpoint, progress, images)
 
@@ -254,11 +259,47 @@ def check_config(config: RunConfig) -> RunConfig:
     for name, place in places.items():
         require(bool(place), name, "", "a path")
     check_names(config)
+    config = _check_tables(config)
     if config.model.weights not in (None, FROM_SCRATCH):
         places["weights"] = str(config.model.weights)
     if config.data.cache_dir:
         places["cache_dir"] = config.data.cache_dir
     return config.replace(**{name: os.path.abspath(place) for name, place in places.items()})
+
+
+def _check_tables(config: RunConfig) -> RunConfig:
+    """Check the options of a run on embeddings; its backbone, which it has not, is frozen."""
+    are_tables = [is_table(place) for place in (config.data.source, config.data.target)]
+    if not any(are_tables):
+        return config
+    require_one_kind(all(are_tables))
+    default = ModelConfig()
+    for name in ("backbone", "weights", "frozen_views"):
+        value, usual = getattr(config.model, name), getattr(default, name)
+        require(value == usual, name, value, "none, for embeddings have no backbone; leave it out")
+    return config.replace(frozen=True)
+
+
+def given_features(inputs: dict[str, InMemory]) -> Backbone | None:
+    """Return what stands for the backbone of embeddings; None where the inputs are images."""
+    contents = [one.content for one in inputs.values()]
+    widths = [c.shape[-1] for c in contents if isinstance(c, Tensor)]
+    require_one_kind(len(widths) in (0, len(contents)))
+    if len(set(widths)) > 1:
+        raise UserError(
+            f"The embeddings of the source have {widths[0]} numbers, those of the target "
+            f"{widths[1]}: both must come from the same network."
+        )
+    return precomputed_features(widths[0]) if widths else None
+
+
+def require_one_kind(is_so: bool) -> None:
+    """Refuse images on one side and embeddings on the other."""
+    if not is_so:
+        raise UserError(
+            "Source and target are not of one kind: both must be images, or both embeddings of "
+            "the same length."
+        )
 
 
 def check_names(config: RunConfig) -> None:
@@ -326,6 +367,7 @@ def _diagnose_data(source: Samples, target: Samples, config: RunConfig) -> list[
     if not distributed.is_main_process():
         return []
     # A continued run has target images in its source.
-    continued = Path(config.data.source) == RunFolder(config.output.out).source
+    folder = RunFolder(config.output.out)
+    continued = Path(config.data.source) in (folder.source, folder.source_embeddings)
     duplicates = 0.0 if continued else duplicate_share(source.paths, target.paths)
     return check_data(DataFacts(source.classes, images_per_class(source), len(target), duplicates))

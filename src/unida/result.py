@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from unida.config import RunConfig
-from unida.data.domain import Domain
+from unida.data.domain import Domain, cache_folder
 from unida.data.samples import Samples
 from unida.decision.calibration import Calibration, calibrate
 from unida.decision.category_shift import balanced_index
@@ -116,6 +116,7 @@ def fit_decision(
         target=quantiles(refined.unknown_score),
         reference=fitted[0].reference,
         origin=Path(config.output.out),
+        cache_dir=cache_folder(config),
     )
     return RunResult(
         config=config,

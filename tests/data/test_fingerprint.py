@@ -9,6 +9,7 @@ import pytest
 from tests.images import write_classes, write_folder
 from unida.config import RunConfig
 from unida.data.fingerprint import fingerprint
+from unida.data.in_memory import InMemory
 from unida.data.samples import read_labelled, read_unlabelled
 
 
@@ -22,7 +23,7 @@ def changed(root: Path, change: Callable[[Path], object], source: str = "source"
             "source": read_labelled(places["source"]),
             "target": read_unlabelled(places["target"]),
         }
-        return fingerprint(config, samples)
+        return fingerprint(config, {name: InMemory(one) for name, one in samples.items()})
 
     before = found()
     change(root)

@@ -9,6 +9,7 @@ import os
 import shlex
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.e2e.project import SMALL, Capture, Project, complaint
@@ -72,6 +73,15 @@ OTHERS = {
     "predict finished target --reject always": ["reject", "'always'", "own, mixture", "source"],
     "predict finished target --to empty": ["empty", "folder"],
     "predict finished target --to lost/labels.csv": ["lost/labels.csv", "No such file"],
+    "predict finished target/050.png rows.npy": ["rows.npy", "no images beside"],
+    "predict finished rows.npy": ["rows.npy", "2 numbers", "128"],
+    "embed target --to rows.csv": ["to", "rows.csv", ".npy or .parquet"],
+    "embed target --to rows.npy": ["rows.npy", "--force"],
+    "embed rows.npy --to more.npy": ["rows.npy", "embeddings already"],
+    "adapt --embeddings rows.npy rows.npy --out out": ["rows.npy", "label"],
+    "adapt --embeddings rows.npy target --out out": ["one kind"],
+    "adapt --embeddings rows.npy rows.npy --out out --frozen": ["--frozen", "--embeddings"],
+    "evaluate finished --labels rows.npy": ["rows.npy", "label"],
     "evaluate finished --labels wasps": ["wasps", "ant, bee"],
     "evaluate finished --labels Bees": ["'Bee'", "'bee'"],
     "export empty": ["empty", "model.safetensors"],
@@ -99,6 +109,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "taken" / "thesis.tex").write_text("mine")
     write_classes(root / "wasps", {"wasp": 1})
     write_classes(root / "Bees", {"ant": 1, "Bee": 1, "wasp": 1})
+    np.save(root / "rows.npy", np.ones((2, 2), np.float16))
+    (root / "rows.csv").write_text("path\na\nb\n")
     return root
 
 

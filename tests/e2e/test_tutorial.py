@@ -84,6 +84,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 def test_it_shows_the_commands_that_a_newcomer_needs() -> None:
     used = {line.split()[1] for line in LINES if line.startswith("unida ")}
     assert used == set(COMMANDS) - {
+        "embed",
         "methods",
         "data check",
         "bench",

@@ -8,7 +8,14 @@ import tyro
 
 from unida.cli.options import RunOptions
 from unida.cli.terminal import show_progress
+from unida.config import RunConfig
 from unida.errors import UserError
+
+NOT_WITH_EMBEDDINGS = (
+    "source", "target", "image-size", "backbone", "weights", "frozen", "no-frozen", "frozen-views",
+    "batch-norm",
+)  # fmt: skip
+"""Options of images and of networks for them."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,9 @@ class Adapt(RunOptions):
     continue_: Annotated[Path | None, tyro.conf.arg(name="continue", metavar="RUN")] = None
     """Train again with what `unida review RUN` saved: named categories become known classes.
     Options left out are taken from RUN, whose trained backbone is started from."""
+    embeddings: Annotated[tuple[Path, Path] | None, tyro.conf.arg(metavar="SOURCE TARGET")] = None
+    """Train on embeddings instead of images: two files of `unida embed` or of your own, .parquet
+    or .npy (docs/embeddings.md). They take the place of --source, --target and the backbone."""
     min_confidence: float = 0.5
     """With --continue: images less sure to be in their category are left out."""
     trust: float = 0.9
@@ -45,6 +55,8 @@ class Adapt(RunOptions):
         from unida.training.run_folder import RunFolder
 
         given = super().parse(name, args)
+        if given.embeddings:
+            _refuse_beside_embeddings(args)
         out = given.output.out
         if given.continue_:
             if given.resume:
@@ -55,6 +67,14 @@ class Adapt(RunOptions):
         if given.resume and out and not given.data.source:
             raise UserError(f"{out} holds no run to resume: give the whole command again.")
         return given
+
+    def config(self) -> RunConfig:
+        """Make the configuration; embeddings are its source and target."""
+        config = super().config()
+        if not self.embeddings:
+            return config
+        source, target = map(str, self.embeddings)
+        return config.replace(source=source, target=target)
 
     def execute(self) -> None:
         """Train, or train again with what was reviewed."""
@@ -69,3 +89,12 @@ class Adapt(RunOptions):
                 run_continuation(self.continue_, config, *numbers, progress=progress)
             else:
                 run_adaptation(config, resume=self.resume, progress=progress)
+
+
+def _refuse_beside_embeddings(args: list[str]) -> None:
+    given = {word.partition("=")[0] for word in args}
+    if wrong := [name for name in NOT_WITH_EMBEDDINGS if f"--{name}" in given]:
+        raise UserError(
+            f"--{wrong[0]} has no meaning with --embeddings, which stand for the images and their "
+            "network: leave one of the two out."
+        )

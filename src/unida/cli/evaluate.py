@@ -30,13 +30,17 @@ class Evaluate(Command):
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a finished run."""
     labels: Path
-    """Folder with one sub-folder per class; classes the source did not have count as unknown."""
+    """Folder with one sub-folder per class, list file, CSV or embeddings with labels; classes the
+    source did not have count as unknown."""
     reject: str | None = None
     """One more reject rule, such as source:0.05 or threshold:0.3."""
     json: bool = False
     """Print everything as JSON, as in evaluation.json, instead of the table."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
+    cache_dir: Path | None = None
+    """Cache folder with embeddings of `unida embed` or earlier runs, which a model with a frozen
+    backbone uses again; by default that of the run."""
 
     def execute(self) -> None:
         """Print a table with a column for each rule; write evaluation.json into the run."""
@@ -46,6 +50,8 @@ class Evaluate(Command):
         from unida.training.run_folder import RunFolder, write_text
 
         model = load(self.run, self.device)
+        if self.cache_dir:
+            model = dataclasses.replace(model, cache_dir=self.cache_dir)
         if self.reject:
             model = model.with_rule(self.reject)
         result = evaluate(model, self.labels)

@@ -14,7 +14,7 @@ from unida.utils.logs import logger
 class Export(Command):
     """Write a trained model as one file that runs without unida.
 
-    Pixels go in; labels, probabilities and unknown scores come out.
+    Pixels or embeddings go in; labels, probabilities and unknown scores come out.
 
     Example: unida export runs/first --format onnx --to model.onnx
     """

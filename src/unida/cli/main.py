@@ -12,6 +12,7 @@ from unida.cli.completion import Completion
 from unida.cli.data import DataCheck
 from unida.cli.demo import Demo
 from unida.cli.discover import Discover
+from unida.cli.embed import Embed
 from unida.cli.evaluate import Evaluate
 from unida.cli.export import Export
 from unida.cli.figure import Figure
@@ -32,6 +33,7 @@ GROUPS: dict[str, dict[str, type[Command]]] = {
         "demo": Demo,
         "adapt": Adapt,
         "predict": Predict,
+        "embed": Embed,
         "methods": Methods,
     },
     "Work with a run": {

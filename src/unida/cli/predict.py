@@ -25,7 +25,7 @@ class Predict(Command):
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a finished run, or a model.safetensors."""
     paths: Annotated[tuple[Path, ...], tyro.conf.Positional]
-    """Images or folders of images."""
+    """Images or folders of images; or embeddings of them, .parquet or .npy."""
     to: Path | None = None
     """File to write; standard output if left out."""
     format: Literal["csv", "jsonl"] = "csv"
@@ -38,6 +38,9 @@ class Predict(Command):
     share of unknown images."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
+    cache_dir: Path | None = None
+    """Cache folder with embeddings of `unida embed` or earlier runs, which a model with a frozen
+    backbone uses again; by default that of the run."""
 
     def execute(self) -> None:
         """Predict, and write the labels to a file or to standard output."""
@@ -58,6 +61,8 @@ class Predict(Command):
             require_writable(self.to)
         distributed.setup(pick_device(self.device))
         model = load(self.run, self.device)
+        if self.cache_dir:
+            model = dataclasses.replace(model, cache_dir=self.cache_dir)
         rule = model.rule(self.reject)
         if self.reject and describe_rule(self.reject, rule) != self.reject:
             logger.info("%s: %s.", describe_rule(self.reject, rule), rule.note)

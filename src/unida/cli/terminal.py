@@ -97,7 +97,7 @@ class _Lines:
             every = 0 if logger.isEnabledFor(logging.DEBUG) else total / 10
             if note and (done - shown >= every or done == total):
                 shown = done
-                logger.info("%s  step %d/%d  %s", title, done, total, note)
+                logger.info("%s  %d/%d  %s", title, done, total, note)
 
         return update
 

@@ -9,8 +9,9 @@ unfinished domain is stored in parts: an interrupted run continues from there.
 import itertools
 import math
 import os
+import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -26,12 +27,14 @@ from unida.data.cache import is_whole, touch, write_whole, write_with_checksum
 from unida.data.domain import Domain, cache_folder, on_device
 from unida.data.pixels import MappedStore
 from unida.errors import UserError
+from unida.utils import distributed
 from unida.utils.devices import send
 from unida.utils.progress import Update
 from unida.utils.rng import generator
 
 _CHUNK = 64  # images at a time
-_PART = 16  # chunks in a stored part
+_PART = 16  # chunks in a stored part, at the most
+_PART_SECONDS = 30  # so long at the most: what is computed after it is lost by a kill
 
 
 class Embedder(Protocol):
@@ -85,7 +88,7 @@ def embed(
     if not is_whole(file, 4 * math.prod(shape)):
         cache = EmbeddingCache(folder, network, backbone.out_features, reuse=not augmented)
         blocks = _embeddings(domain, backbone, augmented, config, progress, cache)
-        try:
+        with _write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             kept = blocks if augmented else _store_parts(blocks, cache, file)
             write_with_checksum(file, lambda out: _write(out, kept))
@@ -93,14 +96,50 @@ def embed(
             for suffix in (".f32", ".rows"):  # but nothing that another process is writing
                 for part in folder.glob(f"{file.stem}-*{suffix}"):
                     part.unlink(missing_ok=True)
-        except OSError as error:
-            raise UserError(
-                f"The embeddings cannot be written in {folder}: {error.strerror}. Free some space "
-                "or name another --cache-dir."
-            ) from None
     progress(len(domain), len(domain))
     rows = MappedStore(file, shape, dtype=np.float32)
     return Domain(domain.samples, on_device(rows, domain.device), domain.device)
+
+
+def embed_shard(domain: Domain, backbone: Embedder, config: RunConfig, progress: Update) -> None:
+    """Embed this process's shard of a domain, plain views alone, into parts in the cache folder.
+
+    `embed` then finds the parts of all processes there.
+    """
+    mine = distributed.shard(-(-len(domain) // _CHUNK))  # whole chunks, as one process computes
+    first, last = mine.start * _CHUNK, min(mine.stop * _CHUNK, len(domain))
+    backbone.to(domain.device)
+    backbone.eval()
+    folder = cache_folder(config)
+    network = _fingerprint(backbone, (), config)
+    file = folder / f"{_key(domain, network)}.f32"
+    n_bytes = 4 * len(domain) * backbone.out_features
+    if first < last and not is_whole(file, n_bytes):
+        cache = EmbeddingCache(folder, network, backbone.out_features)
+        shard = domain.part(np.arange(first, last))
+        blocks = _embeddings(shard, backbone, (), config, progress, cache)
+        with _write_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            for _ in _store_parts(blocks, cache, file, first):
+                pass
+
+
+def open_cache(folder: Path, backbone: Embedder, image_size: int) -> "EmbeddingCache":
+    """Return what the cache folder has of plain views by a network."""
+    config = RunConfig.from_flat(image_size=image_size)
+    return EmbeddingCache(folder, _fingerprint(backbone, (), config), backbone.out_features)
+
+
+@contextmanager
+def _write_errors(folder: Path) -> Iterator[None]:
+    """Turn a failed write into a `UserError`."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(
+            f"The embeddings cannot be written in {folder}: {error.strerror}. Free some space "
+            "or name another --cache-dir."
+        ) from None
 
 
 class EmbeddingCache:
@@ -113,30 +152,58 @@ class EmbeddingCache:
         reuse: whether to search the folder; augmented views are drawn for each run.
     """
 
-    def __init__(self, folder: Path, network: bytes, width: int, reuse: bool) -> None:
-        self.network, self.digests = network, list[bytes]()
-        self.found: dict[bytes, tuple[MappedStore, int]] = {}
+    def __init__(self, folder: Path, network: bytes, width: int, reuse: bool = True) -> None:
+        self.network, self.width, self.digests = network, width, list[bytes]()
+        self.found: dict[bytes, tuple[Path, int, int]] = {}  # file, rows in it, number of the row
         for record in folder.glob("*.rows") if reuse else ():
-            with suppress(FileNotFoundError):  # another process has finished the domain
-                self._read(record, width)
+            with suppress(OSError):  # another process has finished the domain, or it is private
+                self._read(record)
 
-    def _read(self, record: Path, width: int) -> None:
+    def _read(self, record: Path) -> None:
         content, file = record.read_bytes(), record.with_suffix(".f32")
         digests = [content[i : i + 16] for i in range(16, len(content), 16)]
-        if content[:16] == self.network and is_whole(file, 4 * width * len(digests)):
+        if content[:16] == self.network and is_whole(file, 4 * self.width * len(digests)):
             touch(record)
-            rows = MappedStore(file, (len(digests), 1, width), dtype=np.float32)
-            self.found |= {digest: (rows, i) for i, digest in enumerate(digests)}
+            self.found |= {digest: (file, len(digests), i) for i, digest in enumerate(digests)}
 
     def split(self, images: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the indices of new images, and the embeddings of the others."""
         pixels = images.cpu().numpy()
         digests = [blake2b(one.tobytes(), digest_size=16).digest() for one in pixels]
         self.digests += digests
+        try:
+            rows = self._rows(digests)
+        except FileNotFoundError:  # another process has put parts together and removed them
+            self.found = {key: at for key, at in self.found.items() if at[0].exists()}
+            rows = self._rows(digests)
         new = [i for i, digest in enumerate(digests) if digest not in self.found]
-        known = [self.found[digest] for digest in digests if digest in self.found]
-        rows = [store.get(torch.tensor([i]))[0] for store, i in known]
         return torch.tensor(new, dtype=torch.long), rows
+
+    def _rows(self, digests: list[bytes]) -> list[Tensor]:
+        """Read what is stored of these images.
+
+        Files are mapped for this long only: there may be more of them than a process can open.
+        """
+        known = (self.found[digest] for digest in digests if digest in self.found)
+        rows: list[Tensor] = []
+        for (file, n), group in itertools.groupby(known, lambda at: at[:2]):
+            store = MappedStore(file, (n, 1, self.width), dtype=np.float32)
+            rows += store.get(torch.tensor([i for _, _, i in group]))
+        return rows
+
+    @torch.inference_mode()
+    def embed(self, images: Tensor, backbone: Embedder, image_size: int) -> Tensor:
+        """Return the embeddings (B, 1, D) of the plain views; new ones are computed, not stored."""
+        new, known = self.split(images)
+        rows = torch.empty(len(images), 1, self.width, device=images.device)
+        if known:
+            is_known = torch.ones(len(images), dtype=torch.bool).index_fill(0, new, False)
+            rows[is_known.to(images.device)] = torch.stack(known).to(images.device)
+        if len(new):
+            index = send(new, images.device)
+            view = make_view(EVAL_VIEW, images[index], image_size, torch.Generator())
+            rows[index, 0] = backbone(view)
+        return rows
 
     def note(self, file: Path, digests: list[bytes]) -> None:
         """Write the digests of the images of a file."""
@@ -173,15 +240,33 @@ def _embeddings(
         progress(int(index[-1]) + 1, len(domain))
 
 
-def _store_parts(blocks: Iterator[Tensor], cache: EmbeddingCache, file: Path) -> Iterator[Tensor]:
-    """Pass the blocks on; every few of them are also stored as a file of their own."""
+def _store_parts(
+    blocks: Iterator[Tensor], cache: EmbeddingCache, file: Path, start: int = 0
+) -> Iterator[Tensor]:
+    """Pass the blocks on; every few of them are also stored as a file of their own.
+
+    Args:
+        blocks: of embeddings.
+        cache: has the digests of the images in them.
+        file: of the domain.
+        start: number of the first image in the domain.
+    """
     first = 0
-    while some := list(itertools.islice(blocks, _PART)):
+    while some := list(_part_of(blocks)):
         yield from some
-        part = file.with_stem(f"{file.stem}-{first}")
+        part = file.with_stem(f"{file.stem}-{start + first}")
         write_with_checksum(part, partial(_write, blocks=iter(some)))
         cache.note(part, cache.digests[first:])
         first = len(cache.digests)
+
+
+def _part_of(blocks: Iterator[Tensor]) -> Iterator[Tensor]:
+    """Yield the blocks of the next part."""
+    began = time.monotonic()
+    for block in itertools.islice(blocks, _PART):
+        yield block
+        if time.monotonic() - began > _PART_SECONDS:
+            return
 
 
 def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:

@@ -3,32 +3,37 @@
 from collections.abc import Iterable
 from hashlib import blake2b
 
+from torch import Tensor
+
 from unida.config import RunConfig
 from unida.data.cache import file_digests
 from unida.data.domain import cache_folder
-from unida.data.samples import Samples
+from unida.data.in_memory import InMemory
 
 Fingerprint = dict[str, str]
 """A digest of each of `contents of the source`, `paths of the target`, …"""
 
 
-def fingerprint(config: RunConfig, samples: dict[str, Samples]) -> Fingerprint:
+def fingerprint(config: RunConfig, inputs: dict[str, InMemory]) -> Fingerprint:
     """Hash classes, labels, paths and contents of both domains.
 
     Args:
         config: of the run; it has the places that paths are relative to.
-        samples: of `source` and `target`, as they were listed.
+        inputs: `source` and `target`, files or embeddings, as they were listed.
     """
     size, folder = config.data.pixel_size, cache_folder(config)
     places = {"source": config.data.source, "target": config.data.target}
     found: Fingerprint = {}
-    for name, of_domain in samples.items():
+    for name, given in inputs.items():
+        of_domain = given.samples
         labels = () if of_domain.labels is None else of_domain.labels.tolist()
         values = {
             "classes": _join(of_domain.classes),
             "labels": _join(map(str, labels)),
             "paths": _join(str(path).removeprefix(places[name]) for path in of_domain.paths),
-            "contents": file_digests(of_domain.paths, size, folder),
+            "contents": given.content.numpy().tobytes()
+            if isinstance(given.content, Tensor)
+            else file_digests(of_domain.paths, size, folder),
         }
         for key, value in values.items():
             found[f"{key} of the {name}"] = blake2b(value, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Inputs from Python: files, images in memory, rows of a data set, embeddings.
+"""Inputs of a run: files, tables of embeddings, and from Python what is in memory.
 
 Nothing is copied or decoded before it is needed: an image that is in no file is an `Opener`.
 """
@@ -26,7 +26,8 @@ from unida.data.pixels import (
     decode_to_memory,
     without,
 )
-from unida.data.samples import Samples
+from unida.data.samples import Samples, read_source, read_unlabelled
+from unida.data.tables import is_table, read_table
 from unida.errors import UserError, require
 from unida.utils.progress import Update
 
@@ -80,6 +81,21 @@ def kind_of(images: Any) -> InputKind:
 def _is_image(item: Any) -> bool:
     pixels = isinstance(item, np.ndarray) and item.ndim in (2, 3)
     return pixels or isinstance(item, str | Path | Image.Image)
+
+
+def wrap_place(place: str | Path, labelled: bool = False) -> InMemory:
+    """Wrap a folder, a list file or a CSV of images, or a table of embeddings.
+
+    Args:
+        place: where they are.
+        labelled: whether they are a source.
+    """
+    samples = (read_source if labelled else read_unlabelled)(place)
+    if not is_table(place):
+        return InMemory(samples)
+    rows = wrap_embeddings(read_table(place).embeddings)
+    require(len(rows.samples) == len(samples), str(place), "changed", "a file that stays as it is")
+    return InMemory(samples, rows.content)
 
 
 def wrap_images(images: Any) -> InMemory:

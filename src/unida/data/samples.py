@@ -1,4 +1,4 @@
-"""Image paths and labels from class folders, plain folders, list files and CSV."""
+"""Image paths and labels from class folders, plain folders, list files, CSV and tables."""
 
 import csv
 import io
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from unida.data.tables import as_path, is_table, read_columns
 from unida.errors import UserError
 from unida.types import UNKNOWN, IntArray
 from unida.utils.csv_files import from_cell
@@ -64,12 +65,15 @@ def read_source(place: str | Path) -> Samples:
 
 
 def read_labelled(place: str | Path) -> Samples:
-    """Read labelled images: a folder with one sub-folder a class, a list file or a CSV."""
+    """Read labelled images: a folder with one sub-folder a class, a list file, CSV or table."""
     place = _existing(place)
+    skipped: list[Skipped] = []
     if place.is_dir():
         pairs, skipped = _class_folders(place)
+    elif is_table(place):
+        pairs = labelled_rows(place, *read_columns(place))
     else:
-        pairs, skipped = _read_rows(place, labelled=True), []
+        pairs = _read_rows(place, labelled=True)
     if not pairs and not place.is_dir():
         raise UserError(f"{place} lists no image.")
     if not pairs:
@@ -77,6 +81,39 @@ def read_labelled(place: str | Path) -> Samples:
             f"{place} holds no image in a class folder: one sub-folder a class is needed."
         )
     _check_one_label(pairs, place)
+    return _from_pairs(pairs, skipped)
+
+
+def read_images(place: str | Path) -> Samples:
+    """Read images with their labels where every image has one, and without labels elsewhere."""
+    place = _existing(place)
+    pairs: list[tuple[Path, str]] = []
+    skipped: list[Skipped] = []
+    if place.is_dir():
+        pairs, skipped = _class_folders(place)
+    elif place.suffix.lower() not in IMAGE_SUFFIXES:
+        pairs = _read_rows(place, labelled=False)
+    has_labels = all(label for _, label in pairs)
+    outside = any(one.path.suffix.lower() in IMAGE_SUFFIXES for one in skipped)
+    if not pairs or not has_labels or outside:
+        return read_unlabelled(place)
+    _check_one_label(pairs, place)
+    return _from_pairs(pairs, skipped)
+
+
+def labelled_rows(
+    place: Path, paths: tuple[str, ...], labels: tuple[str, ...] | None
+) -> list[tuple[Path, str]]:
+    """Return path and label of every row of a table; a row without a label is an error."""
+    if labels is None:
+        raise UserError(f"{place} has no labels: a column label is needed, one in each row.")
+    if "" in labels:
+        row = labels.index("")
+        raise UserError(f"{place}, row {row + 1}: {paths[row]} has no label.")
+    return [(as_path(path), label) for path, label in zip(paths, labels, strict=True)]
+
+
+def _from_pairs(pairs: list[tuple[Path, str]], skipped: Iterable[Skipped]) -> Samples:
     names = sorted({name for _, name in pairs})
     number = {name: i for i, name in enumerate(names)}
     labels = np.array([number[name] for _, name in pairs], dtype=np.int64)
@@ -91,10 +128,12 @@ def _check_one_label(pairs: list[tuple[Path, str]], place: Path) -> None:
 
 
 def read_unlabelled(place: str | Path) -> Samples:
-    """Read images without labels: any folder tree, one image, a list file or a CSV."""
+    """Read images without labels: any folder tree, one image, a list file, CSV or table."""
     place = _existing(place)
     if place.is_dir():
         paths = list(_images_below(place))
+    elif is_table(place):
+        paths = [as_path(path) for path in read_columns(place)[0]]
     elif place.suffix.lower() in IMAGE_SUFFIXES:
         paths = [place]
     else:

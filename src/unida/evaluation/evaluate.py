@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from unida.data.samples import Skipped, read_labelled
+from unida.data.tables import is_table
 from unida.decision.calibration import confidence, expected_error, reliability
 from unida.decision.rejection import Rule
 from unida.errors import UserError
@@ -40,16 +41,15 @@ class Evaluation:
 
 
 def evaluate(model: Model, place: str | Path) -> Evaluation:
-    """Score a model on images in class folders; other classes than the model's are unknown."""
+    """Score a model on labelled images or embeddings; classes it does not have are unknown."""
     samples = read_labelled(place)
     assert samples.labels is not None
     if not set(samples.classes) & set(model.classes):
-        raise UserError(
-            f"No class folder of {place} is a known class ({', '.join(model.classes)})."
-        )
+        raise UserError(f"No class of {place} is a known class ({', '.join(model.classes)}).")
     _refuse_near_misses(samples.classes, model.classes, place)
     skipped = list(samples.skipped)
-    paths, scored = model.score(samples.paths, skipped)
+    images = Path(place) if is_table(place) else samples.paths
+    paths, scored = model.score(images, skipped)
     truth = dict(zip(samples.paths, samples.labels, strict=True))
     names = np.array(samples.classes)[[truth[path] for path in paths if path is not None]]
     return compare(scored, names, model.classes, model.rules, skipped)

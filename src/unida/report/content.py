@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from unida import __version__
+from unida.data.tables import is_table
 from unida.methods import METHODS
 from unida.models.description import refusing_damage
 from unida.report import sentences
@@ -60,10 +61,11 @@ def run_info(data: ReportData) -> dict[str, Any]:
 
 def notes(data: ReportData) -> list[str]:
     """Return what is missing from the page."""
-    shown = len(data.target_paths)
+    shown, missing = len(data.target_paths), len(data.sprites.missing)
+    n, without = shown + len(data.source_paths), _has_no_pictures(data)
     candidates = (
         sentences.sampled(shown, len(data.predictions)),
-        sentences.unreadable(len(data.sprites.missing), shown + len(data.source_paths)),
+        sentences.no_pictures(n) if without else sentences.unreadable(missing, n),
     )
     return [note for note in candidates if note]
 
@@ -122,6 +124,12 @@ def map_of_images(data: ReportData) -> dict[str, Any] | None:
     return {"x": grid[:, 0].tolist(), "y": grid[:, 1].tolist(), "how": how}
 
 
+def sprites(data: ReportData) -> dict[str, Any]:
+    """Return the thumbnails; no sheet where a run on embeddings has no image that can be read."""
+    made = dataclasses.asdict(data.sprites)
+    return made | {"sheets": []} if _has_no_pictures(data) else made
+
+
 def categories(data: ReportData) -> dict[str, Any] | None:
     """Return the categories, and their images that are not shown, so that an export is complete."""
     summary = data.category_summary
@@ -167,7 +175,7 @@ SECTIONS: dict[str, Callable[[ReportData], Any]] = {
     "target": target,
     "source": source,
     "map": map_of_images,
-    "sprites": lambda data: dataclasses.asdict(data.sprites),
+    "sprites": sprites,
     "categories": categories,
     "curves": curves,
     "evaluation": lambda data: data.evaluation,
@@ -176,6 +184,12 @@ SECTIONS: dict[str, Callable[[ReportData], Any]] = {
     "skipped": lambda data: {"files": data.skipped[:MAX_SKIPPED], "count": len(data.skipped)},
 }
 """A function for each section of the page; page.js reads the values by these names."""
+
+
+def _has_no_pictures(data: ReportData) -> bool:
+    """Whether a run learned from embeddings whose paths are no images that can be read."""
+    shown = len(data.target_paths) + len(data.source_paths)
+    return is_table(data.config.data.target) and len(data.sprites.missing) == shown
 
 
 def _relative(paths: Any, root: str) -> list[str]:

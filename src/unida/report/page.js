@@ -200,6 +200,7 @@ function mark(k, none) {
 
 // ---------- pictures ----------
 const { side: SIDE, across: ACROSS } = D.sprites;
+const BARE = D.sprites.sheets.length === 0;  // no image could be read: their names stand for them
 const PER_SHEET = ACROSS * ACROSS, missing = new Set(D.sprites.missing);
 const urls = [], sheets = [];
 function sheetUrl(s) {
@@ -225,7 +226,7 @@ function sheetImage(s, then) {
 }
 const shapeOf = i => D.sprites.shapes[i] / 100;
 function paint(pen, i, x, y, width, height, then) {
-  const place = i % PER_SHEET, image = sheetImage(Math.floor(i / PER_SHEET), then);
+  const place = i % PER_SHEET, image = BARE ? null : sheetImage(Math.floor(i / PER_SHEET), then);
   if (image) pen.drawImage(image, place % ACROSS * SIDE, Math.floor(place / ACROSS) * SIDE, SIDE, SIDE, x, y, width, height);
   else { pen.fillStyle = "#969696"; pen.fillRect(x, y, width, height); }
 }
@@ -237,6 +238,11 @@ function thumb(i, height, widest = 2.2) {
   const node = el("span", { class: "thumb" });
   node.style.width = `${width}px`;
   node.style.height = `${height}px`;
+  if (BARE) {
+    node.style.cssText += "overflow: hidden; overflow-wrap: anywhere; font-size: 11px";
+    node.textContent = pathOf(i).split("/").pop();
+    return node;
+  }
   node.style.backgroundSize = `${columns * width}px ${rows * height}px`;
   node.style.backgroundPosition = `${-(place % ACROSS) * width}px ${-Math.floor(place / ACROSS) * height}px`;
   node.draw = () => { node.style.backgroundImage = `url("${sheetUrl(s)}")`; };

@@ -53,6 +53,14 @@ def unreadable(missing: int, n: int) -> str | None:
     )
 
 
+def no_pictures(n: int) -> str:
+    """Say that a run on embeddings is shown without images."""
+    return (
+        f"This run learned from embeddings, and none of the {n:,} paths shown is an image that can "
+        "be read here: the page has no thumbnails."
+    )
+
+
 def command(config: RunConfig) -> str:
     """Return the shell command that makes the run again."""
     return shlex.join(["unida", "adapt", *to_arguments(config)])

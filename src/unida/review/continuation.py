@@ -1,7 +1,8 @@
 """`unida adapt --continue RUN`: the next run learns from a reviewed run.
 
 Its source is the source of the reviewed run, the images of every named category, and the images
-with corrected labels. It is written to source.csv in the folder of the next run.
+with corrected labels. It is written to source.csv in the folder of the next run. Where the reviewed
+run learned from embeddings, their rows are written to source.npy: the two are a table.
 """
 
 import unicodedata
@@ -9,8 +10,12 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from unida.config import RunConfig
 from unida.data.samples import read_source
+from unida.data.tables import is_table, read_table
 from unida.discovery.categories import LabelledImage
 from unida.errors import UserError, require, shorten
 from unida.methods.presets import load_config
@@ -19,7 +24,7 @@ from unida.pipeline import check_config, run_claimed
 from unida.review.corrections import Corrections, read_corrections, read_review_target
 from unida.training.claim import claimed
 from unida.training.predictions import read_predictions
-from unida.training.run_folder import RunFolder, write_text
+from unida.training.run_folder import RunFolder, write_file, write_text
 from unida.types import UNKNOWN
 from unida.utils import distributed
 from unida.utils.csv_files import to_bytes, to_csv
@@ -111,12 +116,16 @@ def run_continuation(
     old = dict(zip(map(str, samples.paths), labels, strict=True))
     new = extend_source(old, reviewed, min_confidence, trust)
     run = RunFolder(config.output.out)
-    config = config.replace(source=str(run.source))
+    rows = _rows_of(new, config, path) if is_table(config.data.source) else None
+    place = run.source if rows is None else run.source_embeddings
+    config = config.replace(source=str(place))
     distributed.setup(pick_device(config.compute.device))
     with claimed(run, config, resume=False):
         with distributed.main_process_first():
             if distributed.is_main_process():
                 _write_source(new, run)
+                if rows is not None:
+                    write_file(place, lambda file: np.save(file, rows, allow_pickle=False))
         logger.info("%s", describe_additions(old, new))
         if all_named(reviewed) and config.decision.reject != "none":
             logger.info(
@@ -127,7 +136,35 @@ def run_continuation(
             return run_claimed(config, progress=progress).model
         finally:
             if distributed.is_main_process() and not run.config.exists():
-                run.source.unlink(missing_ok=True)  # the run did not begin: free its folder
+                for file in (run.source, run.source_embeddings):
+                    file.unlink(missing_ok=True)  # the run did not begin: free its folder
+
+
+def _rows_of(
+    labels: PathLabels, config: RunConfig, reviewed: str | Path
+) -> npt.NDArray[np.float32]:
+    """Return the embeddings of images of a new source.
+
+    Args:
+        labels: the new source.
+        config: of the new run; its source is the old one.
+        reviewed: folder of the reviewed run, whose target the other images are from.
+    """
+    tables = [config.data.source, load_config(RunFolder(reviewed).config).data.target]
+    source, target = map(read_table, tables)
+    if both := sorted(set(source.paths) & set(target.paths)):
+        raise UserError(
+            f"{tables[0]} and {tables[1]} both have the path {both[0]}: give the images paths that "
+            "differ, so that a label can be added to one of them."
+        )
+    rows = {
+        path: row
+        for one in (source, target)
+        for path, row in zip(one.paths, one.embeddings, strict=True)
+    }
+    if lost := [path for path in labels if path not in rows]:
+        raise UserError(f"Neither {tables[0]} nor {tables[1]} has an embedding of {lost[0]}.")
+    return np.stack([rows[path] for path in labels])
 
 
 def extend_source(

@@ -80,7 +80,7 @@ def remove_leftovers(run: RunFolder) -> None:
 
 def _refuse_if_taken(run: RunFolder, config: RunConfig, resume: bool) -> None:
     begun, done = run.config.exists(), run.done.exists()
-    free = {run.source, run.lock, *leftovers(run)}
+    free = {run.source, run.source_embeddings, run.lock, *leftovers(run)}
     if resume and begun and not done:
         changed = differences(load_config(run.config), config)
         if changed:

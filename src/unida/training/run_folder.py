@@ -14,7 +14,8 @@
     categories.csv      novel categories of the unknown images (`unida discover`), and in
     categories.json     how many there are, and what shows them
     report.html         the run as a page; comes after all, and anew by `unida report`
-    source.csv          of a continued run: the images it learns from
+    source.csv          of a continued run: the images it learns from, and in
+    source.npy          their embeddings, where it learns from embeddings
     review.json         names and labels a person gave (`unida.review`); every save is kept in
     review-history/
     tracker/            what experiment trackers write (`unida.training.trackers`)
@@ -67,6 +68,7 @@ class RunFolder:
         self.categories = self.path / "categories.csv"
         self.category_summary = self.path / "categories.json"
         self.source = self.path / "source.csv"
+        self.source_embeddings = self.path / "source.npy"
         self.review = self.path / "review.json"
         self.review_history = self.path / "review-history"
         self.tracker = self.path / "tracker"

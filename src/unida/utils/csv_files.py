@@ -53,18 +53,22 @@ def csv_lines(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Itera
         text.truncate()
 
 
-def read_csv(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
+def read_csv(
+    path: Path, columns: Sequence[str], optional: Sequence[str] = ()
+) -> list[dict[str, str]]:
     """Read the rows of a CSV file by column name.
 
     Args:
         path: the file.
         columns: names of the columns that every row must have.
+        optional: names of columns that are read where every row has them.
     """
     try:
-        text = read_file(path).decode("utf-8", "surrogateescape")
+        text = read_file(path).decode("utf-8-sig", "surrogateescape")
         rows = list(csv.DictReader(io.StringIO(text, newline="")))
     except (OSError, csv.Error) as error:
         raise UserError(f"{path} cannot be read: {error}.") from None
     if any(row.get(column) is None for row in rows for column in columns):
         raise UserError(f"{path} is incomplete: it needs the columns {', '.join(columns)}.")
-    return [{column: from_cell(row[column]) for column in columns} for row in rows]
+    found = [name for name in optional if all(row.get(name) is not None for row in rows)]
+    return [{column: from_cell(row[column]) for column in (*columns, *found)} for row in rows]

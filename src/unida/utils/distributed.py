@@ -55,6 +55,12 @@ def main_process_first() -> Iterator[None]:
         dist.barrier()
 
 
+def barrier() -> None:
+    """Wait for all processes."""
+    if world_size() > 1:
+        dist.barrier()
+
+
 def gather(rows: Tensor) -> Tensor:
     """Gather the rows of all processes, in order, with gradient of the same loss in each."""
     return _Gather.apply(rows) if world_size() > 1 else rows  # type: ignore[no-untyped-call]

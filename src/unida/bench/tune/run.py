@@ -32,7 +32,8 @@ from unida.bench.tune.space import with_values
 from unida.bench.tune.study import Study, Trial, differences
 from unida.config import RunConfig, to_arguments
 from unida.data.samples import Samples, Skipped, read_labelled, read_source, read_unlabelled
-from unida.errors import UserError, shorten
+from unida.data.tables import is_table
+from unida.errors import UserError, require, shorten
 from unida.evaluation.evaluate import evaluate
 from unida.evaluation.selection import CRITERIA, SelectionData, hide_classes
 from unida.model import Model
@@ -95,6 +96,9 @@ def run_tune(
 
 def _prepare(plan: Plan) -> RunConfig:
     """Read the images, claim the folder, and return the run that the trials vary."""
+    for name in ("source", "target"):
+        place = getattr(plan.config.data, name)
+        require(not is_table(place), name, place, "images; embeddings are for unida adapt")
     source = read_source(plan.config.data.source)
     read_unlabelled(plan.config.data.target)
     if plan.labels:
