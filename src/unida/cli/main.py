@@ -14,7 +14,9 @@ from unida.cli.demo import Demo
 from unida.cli.discover import Discover
 from unida.cli.evaluate import Evaluate
 from unida.cli.export import Export
+from unida.cli.export_predictions import ExportPredictions
 from unida.cli.figure import Figure
+from unida.cli.import_corrections import ImportCorrections
 from unida.cli.methods import Methods
 from unida.cli.parser import Command, summary
 from unida.cli.predict import Predict
@@ -39,6 +41,10 @@ GROUPS: dict[str, dict[str, type[Command]]] = {
         "discover": Discover,
         "review": Review,
         "export": Export,
+    },
+    "Work with other tools": {
+        "export-predictions": ExportPredictions,
+        "import-corrections": ImportCorrections,
     },
     "Compare methods": {
         "data check": DataCheck,
@@ -67,7 +73,7 @@ def usage() -> str:
     """Return what `unida --help` prints."""
     lines = []
     for title, commands in GROUPS.items():
-        lines += [f"{title}:", *(f"  {n:<10}  {summary(k)}" for n, k in commands.items()), ""]
+        lines += [f"{title}:", *(f"  {n:<18}  {summary(k)}" for n, k in commands.items()), ""]
     return "\n".join(
         (
             "usage: unida COMMAND ...",

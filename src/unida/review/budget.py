@@ -7,47 +7,37 @@ label of the target is used but those corrections.
 """
 
 import itertools
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from unida.errors import UserError, require
+from unida.errors import require
 from unida.report.data import ReportData
 from unida.review.corrections import read_corrections, read_review_target
 from unida.types import FloatArray, IntArray
 
 
-def choose_images(run: str | Path, budget: int) -> list[str]:
+def choose_images(run: str | Path, budget: int, on_page: bool = False) -> list[str]:
     """Return the paths of the target images to label first, the most useful one first.
 
     Args:
         run: folder of a finished run.
         budget: images that a person has time for; fewer are returned where there are no more.
+        on_page: choose among the images that the report shows; it has a part of a large target.
     """
     require(budget >= 1, "budget", budget, "1 or more")
     target = read_review_target(run)
     labelled = read_corrections(target)[0].labels
     data = ReportData(target.run)
     row = {path: i for i, path in enumerate(data.predictions.paths)}
-    shown = [[row[p] for p in paths if p in row] for paths in representatives(data)]
+    found = (one["representatives"] for one in data.described_categories)
+    shown = [[row[path] for path in paths if path in row] for paths in found]
     distance = np.abs(data.predictions.unknown_score - data.threshold)
     order = rank_images(data.labels, data.doubt, distance, shown)
-    paths = (data.predictions.paths[i] for i in order)
+    allowed = set(data.target_rows.tolist() if on_page else order)
+    paths = (data.predictions.paths[i] for i in order if i in allowed)
     return list(itertools.islice((path for path in paths if path not in labelled), budget))
-
-
-def representatives(data: ReportData) -> list[list[str]]:
-    """Return the images that show each category, from categories.json."""
-    if data.category_summary is None:
-        return []
-    try:
-        return [list(one["representatives"]) for one in data.category_summary["categories"]]
-    except (KeyError, TypeError):
-        raise UserError(
-            f"{data.run.category_summary} is damaged: write it again with `unida discover`."
-        ) from None
 
 
 def rank_images(
