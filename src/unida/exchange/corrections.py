@@ -17,7 +17,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes, urlsplit
 
 from unida.errors import UserError
-from unida.exchange.fiftyone import FILES, LABELS, labels_of_fiftyone
+from unida.exchange.fiftyone import LABELS, labels_of_fiftyone
 from unida.exchange.label_studio import CHOICES, IMAGE, LOCAL_FILES, labels_of_tasks
 from unida.review.corrections import (
     ConflictError,
@@ -101,10 +101,9 @@ def _save(store: CorrectionStore, before: Corrections, labels: dict[str, str]) -
 
 def read_labels(file: Path) -> list[tuple[str, str]]:
     """Return the name of each image in an export, and the label it was given."""
-    folder = file if file.is_dir() else file.parent
-    if file.is_dir():
-        file = file / LABELS
     try:
+        if file.is_dir():
+            file = file / LABELS
         text = read_file(file, pipe=True).decode("utf-8-sig", "surrogateescape")
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}.") from None
@@ -115,9 +114,7 @@ def read_labels(file: Path) -> list[tuple[str, str]]:
             return labels_of_tasks(content)
         if "labels" not in content:
             raise UserError(f"{file} is no list of tasks and has no 'labels': export it again.")
-        files = folder / FILES
-        given = _parse(read_file(files).decode(errors="replace"), files) if _is(files) else None
-        return labels_of_fiftyone(content, given)
+        return labels_of_fiftyone(content)
     return _labels_of_csv(text, file)
 
 
@@ -217,13 +214,6 @@ def _ends_with(parts: PurePosixPath, ends: tuple[str, ...]) -> bool:
     n = len(ends)
     last = ends[-1] in (parts.name, parts.stem)
     return n <= len(parts.parts) and last and parts.parts[-n:-1] == ends[:-1]
-
-
-def _is(file: Path) -> bool:
-    try:
-        return file.is_file()
-    except OSError:
-        return False
 
 
 def _parse(text: str, file: Path) -> Any:

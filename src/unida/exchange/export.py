@@ -8,7 +8,7 @@ from typing import Literal, get_args
 
 from unida.errors import UserError, require, require_known
 from unida.exchange.fiftyone import write_fiftyone
-from unida.exchange.label_studio import DOCUMENT_ROOT, LOCAL_FILES, write_label_studio
+from unida.exchange.label_studio import LOCAL_FILES, write_label_studio
 from unida.exchange.records import RunRecords, read_records
 from unida.exchange.tables import write_cleanlab, write_coco, write_csv, write_parquet
 from unida.exchange.trees import write_tree

@@ -1,9 +1,11 @@
 """The files of FiftyOne's `FiftyOneImageClassificationDataset`.
 
-labels.json    {"classes": […], "labels": {key: label or number or {"label": …}}}
-data.json      {key: file}; images that were exported too lie in data/ instead
+labels.json    {"classes": […], "labels": {key: label or number or {"label": …}}}; a key is the
+               file of an image, or its name in data/ without the extension
+data/          images that were exported too
 """
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from unida.exchange.records import RunRecords
 from unida.exchange.tables import finite, write_json
 from unida.exchange.trees import new_folder
 
-LABELS, FILES = "labels.json", "data.json"
+LABELS = "labels.json"
 
 
 def write_fiftyone(records: RunRecords, to: Path, force: bool = False) -> None:
@@ -21,10 +23,8 @@ def write_fiftyone(records: RunRecords, to: Path, force: bool = False) -> None:
     A label is the corrected one, or else the predicted one with its confidence and attributes.
     """
     records.require_text("FiftyOne")
-    width = len(str(len(records)))
-    keys = [f"{i:0{width}}" for i in range(1, len(records) + 1)]
     labels = {}
-    for i, (key, path) in enumerate(zip(keys, records.paths, strict=True)):
+    for i, path in enumerate(records.paths):
         category = records.categories.get(path)
         attributes = {
             "predicted": records.labels[i],
@@ -34,41 +34,33 @@ def write_fiftyone(records: RunRecords, to: Path, force: bool = False) -> None:
             "category_name": records.category_names.get(category or ""),
             "corrected": path in records.corrections,
         }
-        labels[key] = {
+        labels[os.path.abspath(path)] = {
             "label": records.final_labels[i],
             "confidence": finite(records.confidence[i]),
             "attributes": {name: v for name, v in attributes.items() if v is not None},
         }
-    files = {key: str(Path(path).absolute()) for key, path in zip(keys, records.paths, strict=True)}
     with new_folder(to, force) as folder:
         # Without classes the labels are texts; with them they would be numbers.
         write_json(folder / LABELS, {"classes": None, "labels": labels})
-        write_json(folder / FILES, files)
+        (folder / "data").mkdir()  # FiftyOne wants it, although it holds nothing
 
 
-def labels_of_fiftyone(content: Any, files: Any) -> list[tuple[str, str]]:
-    """Return the name of each image and its label.
+def labels_of_fiftyone(content: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return the name of each image and its label; images without a label are left out.
 
     Args:
         content: of labels.json.
-        files: of data.json; None without one. Its files are what the names are then.
     """
     classes, labels = content.get("classes"), content.get("labels")
     if not isinstance(labels, dict) or not isinstance(classes, list | None):
         raise UserError("FiftyOne's labels.json has 'labels', an object, and perhaps 'classes'.")
-    if not isinstance(files, dict | None):
-        raise UserError("FiftyOne's data.json has an object: a file for each key.")
     found = []
-    for key, target in labels.items():
-        if target is None:  # an image without a label
-            continue
+    for name, target in labels.items():
         label = target.get("label") if isinstance(target, dict) else target
         if type(label) is int and classes and 0 <= label < len(classes):
             label = classes[label]
-        if not isinstance(label, str):
-            raise UserError(f"{key!r} has no label that is a name or the number of a class.")
-        name = (files or {}).get(key, key)
-        if not isinstance(name, str):
-            raise UserError(f"FiftyOne's data.json names no file for {key!r}.")
-        found.append((name, label))
+        if isinstance(label, str):
+            found.append((name, label))
+        elif target is not None:
+            raise UserError(f"{name!r} has no label that is a name or the number of a class.")
     return found
