@@ -17,14 +17,14 @@ PACKAGES = (
     "data", "protocols", "models", "ops", "losses", "methods",  # images → outputs
     "legacy", "training", "decision", "model", "evaluation",  # batches → a trained model
     "discovery", "report", "result", "pipeline",  # the main job, which ends with a report
-    "review", "export", "estimator", "bench",  # what is done with it
+    "review", "exchange", "export", "estimator", "bench",  # what is done with it
     "cli",
 )  # fmt: skip
 """A file may import from its own package and from those before it."""
 
 OPTIONAL = (
     "transformers", "timm", "mlxtend", "matplotlib", "optuna", "ray", "onnx", "onnxscript",
-    "onnxruntime", "datasets",
+    "onnxruntime", "datasets", "pyarrow",
 )  # fmt: skip
 """Packages of extras: imported only when they are needed."""
 

@@ -112,7 +112,8 @@ class TestNames:
     @pytest.mark.parametrize(
         "name",
         ["", "/", "..", "/etc/passwd", "file:///etc/passwd", "/other/one/1.png", "ne/1.png",
-         "2.png", "http://host/images/one/1.png", "/data/local-files/?d=../one/1.png", "http://[", "\0"],
+         "2.png", "http://host/images/one/1.png", "/data/local-files/?d=../one/1.png",
+         "http://[", "\0"],
     )  # fmt: skip
     def test_an_unknown_image_is_named(self, name: str) -> None:
         with pytest.raises(UserError, match="no target image"):

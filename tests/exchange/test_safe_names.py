@@ -11,8 +11,8 @@ from unida.exchange.safe_names import MAX_BYTES, NameTable, safe_name
 
 HOSTILE = [
     "..", ".", "", " ", "a/b", "a\\b", "../../etc/passwd", "/root", "C:\\x", "a\0b", "NUL",
-    "nul.txt", "Com1", "LPT9.png", "COM¹", "~root", "-rf", ".hidden", "x.", "x ", "a\nb", "a\u202eb", "\udc80",
-    "q?*|<>\"", "é" * 300, "cat",
+    "nul.txt", "Com1", "LPT9.png", "COM¹", "~root", "-rf", ".hidden", "x.", "x ", "a\nb",
+    "a\u202eb", "\udc80", "q?*|<>\"", "é" * 300, "cat",
 ]  # fmt: skip
 
 
