@@ -18,8 +18,9 @@ def test_categories_classes_and_the_threshold_take_turns() -> None:
     doubt = np.array([0.1, 0.9, 0.2, 0.3, 0.8, 0.0, 0.1, 0.7, 0.2])
     distance = np.array([9, 1, 8, 7, 2, 6, 5, 3, 4.0])
     order = rank_images(labels, doubt, distance, [[6, 8], [5]])
-    # a category, the most doubtful of the largest class, the nearest to the threshold; and again
-    assert order[:6] == [6, 7, 1, 5, 2, 4]
+    # a category, the most doubtful of the largest class, the nearest to the threshold; then the next
+    # category, the most doubtful of a class that was not shown, the nearest that was not taken
+    assert order[:6] == [6, 7, 1, 5, 4, 8]
     assert sorted(order) == list(range(9))
     assert rank_images(labels, doubt, distance, [])[:2] == [7, 1]
 

@@ -30,8 +30,11 @@ def safe_name(text: str) -> str:
         name = "_" + name[1:]
     if _RESERVED.fullmatch(name.split(".")[0].strip()):
         name = "_" + name
-    name = name.encode()[:MAX_BYTES].decode(errors="ignore")
-    return re.sub(r"[. ]$", "_", name) or "_"
+    stem, extension = os.path.splitext(name)
+    if len(extension.encode()) > MAX_BYTES // 4:
+        stem, extension = name, ""
+    stem = stem.encode()[: MAX_BYTES - len(extension.encode())].decode(errors="ignore")
+    return re.sub(r"[. ]$", "_", stem + extension) or "_"
 
 
 class NameTable:
