@@ -5,8 +5,9 @@
 EMBEDDINGS.npy has a row for each image of Office-Home, EMBEDDINGS.json their paths in the data set.
 A frozen model is trained (SAN, UNDA), 20, 50 and 100 target images are chosen, an oracle that knows
 the true labels stands in for the person who corrects them, and a model is trained as
-`adapt --continue` does. Images are chosen by `unida review --budget`, or drawn at random. An image
-of a class that the source lacks is given its true name; a prediction of that name counts as unknown
+`adapt --continue` does. Images are drawn at random, as `unida review --budget` does, or ranked: an
+image that shows a discovered category, one of each; the most doubtful image of each predicted class;
+the image nearest to the threshold; and again. An image of a class that the source lacks is given its true name; a prediction of that name counts as unknown
 in H. No image that was ever chosen in a task is scored there. OUT/label-budget.json has every
 number, OUT/label-budget.md a table.
 """
@@ -16,7 +17,7 @@ import json
 import multiprocessing as mp
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -36,7 +37,7 @@ from unida.methods.presets import configure
 from unida.models.backbones.base import precomputed_features
 from unida.pipeline import adapt_domains, check_config
 from unida.protocols.tasks import load_protocol, parse_tasks, write_task
-from unida.review import budget
+from unida.report.data import ReportData
 from unida.review.continuation import extend_source, next_config, read_reviewed_run
 from unida.review.corrections import CorrectionStore, read_review_target
 from unida.training.predictions import read_predictions
@@ -80,13 +81,35 @@ def by_random(seed: int) -> Choice:
     return choose
 
 
-def by_budget(run: RunFolder, n: int) -> list[str]:
-    """Choose as `unida review --budget` does."""
-    return budget.choose_images(run.path, n)
+def by_rank(run: RunFolder, n: int) -> list[str]:
+    """Take categories, classes and the threshold in turn."""
+    data = ReportData(run)
+    paths, labels = data.predictions.paths, data.labels
+    row = {path: i for i, path in enumerate(paths)}
+    shown = [[row[path] for path in one["representatives"]] for one in data.described_categories]
+    classes, sizes = np.unique(labels, return_counts=True)
+    of_class = [np.flatnonzero(labels == k) for k in classes[np.argsort(-sizes, kind="stable")]]
+    doubtful = [rows[np.argsort(-data.doubt[rows], kind="stable")].tolist() for rows in of_class]
+    distance = np.abs(data.predictions.unknown_score - data.threshold)
+    nearest = np.argsort(distance, kind="stable").tolist()
+    return [paths[i] for i in in_turn([in_turn(shown), in_turn(doubtful), nearest])[:n]]
+
+
+def in_turn(lists: Sequence[Sequence[int]]) -> list[int]:
+    """Take the first of each list, then the next of each; one that was taken counts no more."""
+    taken: dict[int, None] = {}
+    waiting = [iter(one) for one in lists]
+    while waiting:
+        for one in list(waiting):
+            if (new := next((i for i in one if i not in taken), None)) is None:
+                waiting.remove(one)
+            else:
+                taken[new] = None
+    return list(taken)
 
 
 CHOICES: dict[str, Choice] = {
-    "budget": by_budget,
+    "ranked": by_rank,
     **{f"random {k}": by_random(k) for k in range(DRAWS)},
 }
 
@@ -189,22 +212,17 @@ def _labels(file: Path) -> Labels:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Return the mean H over tasks, and of the random draws the lowest and the highest mean."""
-    lines = ["| labels | budget | random, mean of draws | random, lowest and highest draw |\n"]
-    lines.append("|---:|---:|---:|---:|\n")
-    sizes = sorted({row["labels"] for row in rows})
-    for n in sizes:
-        of_size = [row for row in rows if row["labels"] == n]
-        means = {
-            name: 100 * mean(row["h"] for row in of_size if row["choice"] == name)
-            for name in {row["choice"] for row in of_size}
-        }
-        if "before" in means:
-            lines.append(f"| 0 | {means['before']:.1f} | {means['before']:.1f} | |\n")
-            continue
-        draws = [means[name] for name in means if name.startswith("random")]
-        ends = f"{min(draws):.1f} to {max(draws):.1f}"
-        lines.append(f"| {n} | {means['budget']:.1f} | {mean(draws):.1f} | {ends} |\n")
+    """Return H of each task and size: ranked, and each random draw."""
+    lines = ["| task | labels | before | ranked | random draws | random, mean |\n"]
+    lines.append("|---|---:|---:|---:|---|---:|\n")
+    h = {(row["task"], row["labels"], row["choice"]): 100 * row["h"] for row in rows}
+    for task, n in sorted({key[:2] for key in h if key[1]}):
+        draws = [value for key, value in h.items() if key[:2] == (task, n) and "rand" in key[2]]
+        ranked = f"{h[task, n, 'ranked']:.1f}" if (task, n, "ranked") in h else ""
+        each = ", ".join(f"{value:.1f}" for value in draws)
+        last = f"{mean(draws):.1f}" if draws else ""
+        before = h[task, 0, "before"]
+        lines.append(f"| {task} | {n} | {before:.1f} | {ranked} | {each} | {last} |\n")
     return "".join(lines)
 
 

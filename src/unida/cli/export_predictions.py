@@ -29,7 +29,7 @@ class ExportPredictions(Command):
     force: bool = False
     """Replace what is there; a folder only if it is of an earlier export."""
     budget: int | None = None
-    """With label-studio: only so many images, those whose labels are wanted first."""
+    """With label-studio: only so many images, drawn at random from those without a correction."""
     copy: bool = False
     """With folders: copy the images instead of making hard links."""
     image_url: str = "/data/local-files/?d="

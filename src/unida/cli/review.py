@@ -24,7 +24,7 @@ class Review(Command):
     browser: bool = True
     """Open the page in the browser."""
     budget: int | None = None
-    """Show so many images first: those whose labels are wanted first."""
+    """Show so many images first, drawn at random from those without a correction."""
 
     def execute(self) -> None:
         """Serve the page until Ctrl-C."""

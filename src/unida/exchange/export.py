@@ -64,7 +64,7 @@ def export_predictions(
         to: file to write; a folder for `fiftyone` and `folders`.
         format: by default the one that the ending of `to` stands for.
         force: replace what is there. A folder is replaced only if it is of an earlier export.
-        budget: write only so many images, those whose labels are wanted first; of `label-studio`.
+        budget: write only so many images, drawn by `choose_images`; of `label-studio`.
         copy: copy images instead of making hard links; of `folders`.
         image_url: beginning of an image's address; of `label-studio`.
         image_root: folder that the rest of the address is relative to; of `label-studio`.

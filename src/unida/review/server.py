@@ -58,7 +58,7 @@ def serve(
         path: folder of the run.
         port: on this machine; 0 takes a free one.
         browser: open the page in the browser.
-        budget: show so many images first, those whose labels are wanted first.
+        budget: show so many images first, drawn by `choose_images`.
     """
     require(0 <= port <= 65535, "port", port, "from 0 to 65535")
     store = CorrectionStore(read_review_target(path))
