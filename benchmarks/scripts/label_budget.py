@@ -6,10 +6,12 @@ EMBEDDINGS.npy has a row for each image of Office-Home, EMBEDDINGS.json their pa
 A frozen model is trained (SAN, UNDA), 20, 50 and 100 target images are chosen, an oracle that knows
 the true labels stands in for the person who corrects them, and a model is trained as
 `adapt --continue` does. Images are drawn at random, as `unida review --budget` does, or ranked: an
-image that shows a discovered category, one of each; the most doubtful image of each predicted class;
-the image nearest to the threshold; and again. An image of a class that the source lacks is given its true name; a prediction of that name counts as unknown
-in H. No image that was ever chosen in a task is scored there. OUT/label-budget.json has every
-number, OUT/label-budget.md a table.
+image that shows a discovered category, one of each; the most doubtful image of each predicted
+class; the image nearest to the threshold; and again.
+
+An image of a class that the source lacks is given its true name; a prediction of that name counts
+as unknown in H. No image that was ever chosen in a task is scored there. OUT/label-budget.json has
+every number, OUT/label-budget.md a table.
 """
 
 import argparse
