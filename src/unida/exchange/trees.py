@@ -35,10 +35,14 @@ def write_tree(records: RunRecords, to: Path, force: bool = False, copy: bool = 
     if lost := next((path for path in records.paths if not os.path.isfile(path)), None):
         raise UserError(f"{lost} is not there: a folder tree needs the images of the run.")
     folders = _folders(records)
-    names = {folder: NameTable() for folder in folders.values()}
+    places = set(folders.values())
+    names = {
+        folder: NameTable(below.name for below in places if below.parent == folder)
+        for folder in places
+    }
     rows = []
     with new_folder(to, force) as made:
-        for folder in names:
+        for folder in places:
             (made / folder).mkdir(parents=True, exist_ok=True)
         final = zip(records.paths, records.final_labels, records.final_categories, strict=True)
         for path, label, category in final:
@@ -99,7 +103,11 @@ def new_folder(to: Path, force: bool) -> Iterator[Path]:
         if earlier:
             old = part.with_suffix(".old")
             to.rename(old)
-            part.rename(to)
+            try:
+                part.rename(to)
+            except OSError:
+                old.rename(to)
+                raise
             shutil.rmtree(old)
         else:
             part.rename(to)
