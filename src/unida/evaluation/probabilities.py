@@ -24,8 +24,8 @@ _MOST_BYTES = 2**32
 
 def write_probabilities(path: Path, probs: FloatArray) -> None:
     """Write the calibrated probabilities of all target images."""
-    content = {"format": np.array(FORMAT), "probabilities": probs.astype(np.float32)}
-    write_file(path, lambda file: np.savez_compressed(file, **content))
+    content = probs.astype(np.float32)
+    write_file(path, lambda file: np.savez_compressed(file, format=FORMAT, probabilities=content))
 
 
 def read_probabilities(path: Path, shape: tuple[int, int]) -> Features:

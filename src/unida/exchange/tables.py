@@ -80,7 +80,7 @@ def write_cleanlab(records: RunRecords, to: Path) -> None:
             "arrays are made of: train again with this version."
         )
     number = {name: k for k, name in enumerate(records.classes)}
-    arrays = {
+    arrays: dict[str, Any] = {
         "pred_probs": records.probabilities,
         "features": records.embedding,
         "labels": np.array([number.get(y, -1) for y in records.final_labels], dtype=np.int64),
