@@ -48,6 +48,11 @@ from unida.utils.rng import generator
 
 BUDGETS = (20, 50, 100)
 DRAWS = 3
+HEAD = """\
+H on Office-Home, UNDA, before and after `adapt --continue` with labels of an oracle: frozen
+ResNet-50, SAN, rule `share`, last step, one seed. Sizes and draws that are missing were not run.
+
+"""
 CPU = torch.device("cpu")
 Labels = dict[str, str]
 Choice = Callable[[RunFolder, int], list[str]]
@@ -248,7 +253,7 @@ def main() -> None:
     content = {"machine": describe(CPU), "steps": given.steps, "results": rows}
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "label-budget.json").write_text(json.dumps(content, indent=1) + "\n")
-    (given.out / "label-budget.md").write_text(table(rows))
+    (given.out / "label-budget.md").write_text(HEAD + table(rows))
     print(table(rows))
 
 
