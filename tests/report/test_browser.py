@@ -260,7 +260,7 @@ def test_review_shows_the_images_to_label_first(
             assert os.path.basename(path) in (tile.get_attribute("title") or "")
         tiles.first.click()
         page.locator("#label-select").select_option(label="bicycle")
-        page.wait_for_function("document.querySelector('#saved').textContent === 'saved'")
+        page.get_by_text("saved", exact=True).wait_for()
         assert "→ bicycle" in tiles.first.inner_text()
         context.close()
         server.shutdown()
