@@ -139,6 +139,7 @@ BAD: dict[str, tuple[str, Any]] = {
     "is no JSON": ("x.json", "{"),
     "columns": ("x.csv", "file,class\na,b\n"),
     r"columns \[\]": ("x.csv", ""),
+    "x.csv has no label": ("x.csv", "path,label\n"),
     "no label that is to be imported": ("x.csv", "path,label\n/images/one/1.png,\n"),
     "has no 'labels'": ("x.json", {"images": []}),
     "an object, and perhaps": ("x.json", {"labels": []}),

@@ -121,17 +121,14 @@ def read_labels(file: Path) -> list[tuple[str, str]]:
 def _labels_of_csv(text: str, file: Path) -> list[tuple[str, str]]:
     """Read a CSV of anyone, or of Label Studio; a row without a label is left out."""
     try:
-        rows = list(csv.DictReader(io.StringIO(text, newline="")))
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        rows, columns = list(reader), list(reader.fieldnames or [])
     except csv.Error as error:
         raise UserError(f"{file} is no CSV: {error}.") from None
-    columns = list(rows[0]) if rows else []
     path = next((name for name in PATH_COLUMNS if name in columns), None)
     label = next((name for name in CHOICES if name in columns), None)
     if path is None or label is None:
-        raise UserError(
-            f"{file} has the columns {[str(name) for name in columns]}; 'path' and 'label' are "
-            "needed."
-        )
+        raise UserError(f"{file} has the columns {columns}; 'path' and 'label' are needed.")
     pairs = ((from_cell(row[path] or ""), from_cell(row[label] or "").strip()) for row in rows)
     found = [(name, given) for name, given in pairs if given]
     for name, given in found:
