@@ -12,7 +12,7 @@ from unida.utils.logs import logger
 
 @dataclass(frozen=True)
 class ImportCorrections(Command):
-    """Take over labels from Label Studio, FiftyOne or a CSV, for adapt --continue.
+    """Take over labels from Label Studio, FiftyOne or a CSV.
 
     Example: unida import-corrections runs/first labelled.json
     """

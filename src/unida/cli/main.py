@@ -73,7 +73,8 @@ def usage() -> str:
     """Return what `unida --help` prints."""
     lines = []
     for title, commands in GROUPS.items():
-        lines += [f"{title}:", *(f"  {n:<18}  {summary(k)}" for n, k in commands.items()), ""]
+        width = max(10, *map(len, commands))
+        lines += [f"{title}:", *(f"  {n:<{width}}  {summary(k)}" for n, k in commands.items()), ""]
     return "\n".join(
         (
             "usage: unida COMMAND ...",
