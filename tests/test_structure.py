@@ -17,7 +17,7 @@ PACKAGES = (
     "data", "protocols", "models", "ops", "losses", "methods",  # images → outputs
     "legacy", "training", "decision", "sharing", "model", "evaluation",  # batches → a trained model
     "discovery", "report", "result", "pipeline",  # the main job, which ends with a report
-    "embedding", "review", "export", "estimator", "bench",  # what is done with it
+    "embedding", "review", "exchange", "export", "estimator", "bench",  # what is done with it
     "cli",
 )  # fmt: skip
 """A file may import from its own package and from those before it."""

@@ -11,13 +11,14 @@ import torch
 from unida.config import RunConfig
 from unida.data.domain import Domain, cache_folder
 from unida.data.samples import Samples
-from unida.decision.calibration import Calibration, calibrate
+from unida.decision.calibration import Calibration, calibrate, tempered
 from unida.decision.category_shift import balanced_index
 from unida.decision.inference import fit_target, mean_scored, predict_images
 from unida.decision.predictor import AnyPredictor, combine
 from unida.decision.rejection import TargetOutputs, fit_rules, pick_rule, quantiles
 from unida.evaluation.diagnostics import Diagnostic, diagnose, images_per_class
 from unida.evaluation.feature_store import MOST_IMAGES, MOST_OF_SOURCE, build_feature_store
+from unida.evaluation.probabilities import write_probabilities
 from unida.methods import Method
 from unida.model import Model, to_predictions
 from unida.models.backbones.base import Backbone
@@ -149,7 +150,7 @@ def _score(
 
 
 def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) -> None:
-    """Write model, predictions, features, calibration and diagnostics; log a summary.
+    """Write the model, what it says about the target, and diagnostics; log a summary.
 
     Args:
         result: of the run.
@@ -173,6 +174,8 @@ def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) 
             source.labels,
             source.samples.paths,
         ).save(folder.features)
+        probs = tempered(target.scored.probs, model.temperature)
+        write_probabilities(folder.probabilities, probs)
     n_unknown = int(rule.is_unknown(target.scored.unknown_score).sum())
     logger.info(
         "%d target images, %d of them unknown by the rule %r (%s): %s",

@@ -25,6 +25,8 @@ def good(place: Place, folder: Path) -> dict[str, list[str]]:
         "report": [run, "--to", str(folder / "report.html")],
         "discover": [str(folder / "run")],
         "export": [str(place.root / "nowhere"), "--to", str(folder / "model.onnx")],
+        "export-predictions": [run, "--to", str(folder / "predictions.csv")],
+        "import-corrections": [str(folder / "run"), str(folder / "labels.csv")],
         "review": [str(folder / "run"), "--no-browser"],
         "methods": [],
         "data check": [str(place.protocol), "--root", str(place.root)],

@@ -88,6 +88,17 @@ OTHERS = {
     "export finished --reject wrong": ["reject", "'wrong'"],
     "export finished --to lost/model.onnx": ["lost/model.onnx"],
     "discover empty": ["empty"],
+    "export-predictions finished": ["--to"],
+    "export-predictions finished --to lost.json": ["lost.json", "--format", "label-studio"],
+    "export-predictions finished --to taken/thesis.tex --format csv": ["thesis.tex", "--force"],
+    "export-predictions finished --to taken --format folders --force": ["taken", "not exported"],
+    "export-predictions finished --to a.csv --budget 3": ["budget", "3", "label-studio"],
+    "export-predictions finished --to a.json --format coco --copy": ["copy", "folders"],
+    "export-predictions empty --to a.csv": ["empty", "no run"],
+    "import-corrections finished lost.csv": ["lost.csv", "No such file"],
+    "import-corrections finished taken/thesis.tex": ["thesis.tex", "path", "label"],
+    "import-corrections empty lost.csv": ["empty", "no run"],
+    "review finished --budget 0 --no-browser": ["budget", "0", "1 or more"],
     "report empty": ["empty"],
 }
 

@@ -93,6 +93,8 @@ def test_it_shows_the_commands_that_a_newcomer_needs() -> None:
         "tune",
         "demo",
         "completion",
+        "export-predictions",
+        "import-corrections",
     }
 
 

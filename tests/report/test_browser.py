@@ -1,7 +1,10 @@
 """The page in a real Chromium, opened from disk: what it shows and what it does."""
 
 import csv
+import os
 import re
+import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +14,9 @@ import pytest
 
 from tests.report.made_up import CLASSES, HOSTILE, make_run
 from unida.report.build import write_report
+from unida.review.budget import choose_images
+from unida.review.corrections import CorrectionStore, read_review_target
+from unida.review.server import open_server, up_to_date_report
 from unida.training.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -233,6 +239,32 @@ def test_a_label_is_corrected_and_exported(page: "Page", made_up: RunFolder) -> 
     assert rows_of(waiting.value) == [{"path": path, "label": "ze<i>bra"}]
     page.reload()
     assert page.locator("#corrected").inner_text() == "1 label corrected"
+
+
+def test_review_shows_the_images_to_label_first(
+    browser: "Browser", made_up: RunFolder, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(made_up.path, tmp_path / "run"))
+    store = CorrectionStore(read_review_target(run))
+    first = choose_images(run, 5, on_page=True)
+    with open_server(store, up_to_date_report(store.target.run), first=first) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        context = browser.new_context()
+        context.set_default_timeout(120_000)
+        page = context.new_page()
+        page.goto(server.address)
+        tiles = page.locator("#first .tile")
+        tiles.nth(4).wait_for()
+        assert tiles.count() == 5
+        for path, tile in zip(first, tiles.all(), strict=True):
+            assert os.path.basename(path) in (tile.get_attribute("title") or "")
+        tiles.first.click()
+        page.locator("#label-select").select_option(label="bicycle")
+        page.get_by_text("saved", exact=True).wait_for()
+        assert "→ bicycle" in tiles.first.inner_text()
+        context.close()
+        server.shutdown()
+    assert store.read().labels == {first[0]: "bicycle"}
 
 
 def test_hostile_names_are_shown_as_text(page: "Page") -> None:

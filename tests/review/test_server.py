@@ -207,6 +207,14 @@ class TestRefusals:
         for method in ("PUT", "DELETE", "OPTIONS", "HEAD"):
             assert client.request(method, "/save", None, {})[0] == 501, method
 
+    def test_the_images_to_label_first_are_listed(self, run: Path, client: Client) -> None:
+        assert json.loads(client.get("/first")[1]) == []
+        store, first = CorrectionStore(read_review_target(run)), [IMAGES[2], ODD]
+        with open_server(store, run / "report.html", first=first) as server:
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            assert json.loads(Client(server).get("/first")[1]) == first
+            server.shutdown()
+
     def test_what_is_not_json(self, client: Client, run: Path) -> None:
         for body in (b"", b"{", b'{"names": {}', b"\xff\xfe", b"[" * 100_000, b"{} {}"):
             assert client.save(body)[0] == 400, body[:20]

@@ -205,7 +205,9 @@ def test_a_missing_package_is_one_sentence_before_images_are_read(
     (tmp_path / name).mkdir()
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.setattr("unida.data.in_memory.read_source", lambda place: pytest.fail("images read"))
+    monkeypatch.setattr(
+        "unida.data.in_memory.read_source", lambda place: pytest.fail("images read")
+    )
     with pytest.raises(UserError, match=rf"pip install 'unida\[{name}\]'"):
         run_adaptation(digits.config(tmp_path / "run", tracker=name))
     assert not (tmp_path / "run").exists()

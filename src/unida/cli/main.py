@@ -15,7 +15,9 @@ from unida.cli.discover import Discover
 from unida.cli.embed import Embed
 from unida.cli.evaluate import Evaluate
 from unida.cli.export import Export
+from unida.cli.export_predictions import ExportPredictions
 from unida.cli.figure import Figure
+from unida.cli.import_corrections import ImportCorrections
 from unida.cli.methods import Methods
 from unida.cli.parser import Command, summary
 from unida.cli.predict import Predict
@@ -44,6 +46,10 @@ GROUPS: dict[str, dict[str, type[Command]]] = {
         "export": Export,
         "share": Share,
     },
+    "Work with other tools": {
+        "export-predictions": ExportPredictions,
+        "import-corrections": ImportCorrections,
+    },
     "Compare methods": {
         "data check": DataCheck,
         "bench": Bench,
@@ -71,7 +77,8 @@ def usage() -> str:
     """Return what `unida --help` prints."""
     lines = []
     for title, commands in GROUPS.items():
-        lines += [f"{title}:", *(f"  {n:<10}  {summary(k)}" for n, k in commands.items()), ""]
+        width = max(10, *map(len, commands))
+        lines += [f"{title}:", *(f"  {n:<{width}}  {summary(k)}" for n, k in commands.items()), ""]
     return "\n".join(
         (
             "usage: unida COMMAND ...",

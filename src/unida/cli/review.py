@@ -23,12 +23,14 @@ class Review(Command):
     """Port on this machine; 0 takes a free one."""
     browser: bool = True
     """Open the page in the browser."""
+    budget: int | None = None
+    """Show so many images first, drawn at random from those without a correction."""
 
     def execute(self) -> None:
         """Serve the page until Ctrl-C."""
         from unida.review.server import serve
 
-        corrections = serve(self.run, self.port, self.browser)
+        corrections = serve(self.run, self.port, self.browser, self.budget)
         if corrections:
             logger.info(
                 "Named categories: %d, corrected labels: %d. Continue with "

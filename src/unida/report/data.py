@@ -122,6 +122,18 @@ class ReportData:
         """The content of categories.json."""
         return read_json(self.run.category_summary)
 
+    @property
+    def described_categories(self) -> list[dict[str, Any]]:
+        """The categories of categories.json, each with its name and representative images."""
+        found = (self.category_summary or {}).get("categories", [])
+        if not isinstance(found, list) or not all(
+            isinstance(one, dict) and {"id", "name", "representatives"} <= one.keys()
+            for one in found
+        ):
+            file = self.run.category_summary
+            raise UserError(f"{file} is damaged: write it again with `unida discover`.")
+        return found
+
     @cached_property
     def categories(self) -> dict[str, int]:
         """Category by path, of the images that are in one."""

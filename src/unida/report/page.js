@@ -115,6 +115,8 @@ async function connect() {
     showState("changes are saved to the run");
     refreshNames();
     refreshLabels();
+    const first = await fetch("/first");
+    if (first.ok) showFirst(await first.json());
   } catch { /* another server: the page works by itself */ }
 }
 const fullPath = i => R.root + T.path[i];
@@ -847,6 +849,18 @@ function shelf(k) {
     el("div", { class: "shelf-head" }, mark(k, UNKNOWN), el("h3", { text: className(k) }), el("span", { class: "faint small", text: of })),
     made.box, made.foot);
   return { ...made, node };
+}
+function showFirst(paths) {
+  // The images of `unida review --budget`, above all others.
+  const row = new Map(T.path.map((_, i) => [fullPath(i), i]));
+  const list = paths.map(path => row.get(path)).filter(i => i !== undefined);
+  if (!list.length) return;
+  const box = pictures(list, "Images to label first");
+  fillPictures(box, list, list.length);
+  $("first").replaceChildren(el("div", { class: "shelf" },
+    el("div", { class: "shelf-head" }, el("h3", { text: "Label these first" }), el("span", { class: "faint small", text: plural(list.length, "image", "images") })), box));
+  refreshLabels();
+  $("gallery").scrollIntoView();
 }
 const byClass = Array.from({ length: K + 1 }, () => []);
 function drawGalleries() {

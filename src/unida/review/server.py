@@ -1,6 +1,6 @@
 """`unida review RUN`: the report as a page that saves corrections of the run.
 
-A small server for one person at this machine. It listens on 127.0.0.1 only and has three addresses,
+A small server for one person at this machine. It listens on 127.0.0.1 only and has four addresses,
 none of which leads to a file of the client's choice. Other web pages the person has open, and other
 users of the machine, are kept out: a request must name this very host and port (a name on the
 internet may be made to point here), must not come from another page, and must carry the secret of
@@ -18,7 +18,7 @@ import socketserver
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -29,6 +29,7 @@ from urllib.parse import SplitResult, parse_qs, urlsplit
 from unida.errors import UserError, require
 from unida.report.build import write_report
 from unida.report.page import policy
+from unida.review.budget import choose_images
 from unida.review.corrections import (
     ConflictError,
     Corrections,
@@ -48,20 +49,24 @@ TIMEOUT = 30
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-def serve(path: str | Path, port: int = 0, browser: bool = True) -> Corrections:
+def serve(
+    path: str | Path, port: int = 0, browser: bool = True, budget: int | None = None
+) -> Corrections:
     """Serve the review page of a finished run until Ctrl-C; return the corrections in force.
 
     Args:
         path: folder of the run.
         port: on this machine; 0 takes a free one.
         browser: open the page in the browser.
+        budget: show so many images first, drawn by `choose_images`.
     """
     require(0 <= port <= 65535, "port", port, "from 0 to 65535")
     store = CorrectionStore(read_review_target(path))
     if read_corrections(store.target)[1]:
         logger.warning("The categories were found anew: earlier names are in the history only.")
+    first = choose_images(path, budget, on_page=True) if budget is not None else []
     page = up_to_date_report(store.target.run)
-    with open_server(store, page, port) as server:
+    with open_server(store, page, port, first) as server:
         logger.info("Review at %s (Ctrl-C ends it; every save is on disk at once)", server.address)
         if browser and _has_display():
             # In a thread: some browsers return only when they are closed.
@@ -77,8 +82,10 @@ class ReviewServer(ThreadingHTTPServer):
     request_queue_size = 512
     """Connections that may wait to be accepted."""
 
-    def __init__(self, store: CorrectionStore, page: Path, port: int = 0) -> None:
-        self.store, self.page = store, page
+    def __init__(
+        self, store: CorrectionStore, page: Path, port: int = 0, first: Sequence[str] = ()
+    ) -> None:
+        self.store, self.page, self.first = store, page, list(first)
         # The page is one file: nothing is loaded from elsewhere, and only its own script runs.
         self.policy = f"{policy()}; frame-ancestors 'none'"
         self.token = secrets.token_urlsafe(24)
@@ -118,10 +125,19 @@ class ReviewServer(ThreadingHTTPServer):
         return hmac.compare_digest(text.encode("utf-8", "replace"), self.token.encode())
 
 
-def open_server(store: CorrectionStore, page: Path, port: int = 0) -> ReviewServer:
-    """Return a server that listens; a port that is taken is a `UserError`."""
+def open_server(
+    store: CorrectionStore, page: Path, port: int = 0, first: Sequence[str] = ()
+) -> ReviewServer:
+    """Return a server that listens; a port that is taken is a `UserError`.
+
+    Args:
+        store: of the corrections.
+        page: the report.
+        port: 0 takes a free one.
+        first: paths of the images that the page shows first.
+    """
     try:
-        return ReviewServer(store, page, port)
+        return ReviewServer(store, page, port, first)
     except OSError as error:
         raise UserError(
             f"port {port} cannot be used: {error.strerror}; leave --port out."
@@ -146,7 +162,9 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = TIMEOUT
 
     def do_GET(self) -> None:
-        self._answer({"/": self._send_page, "/saved": self._send_corrections})
+        self._answer(
+            {"/": self._send_page, "/saved": self._send_corrections, "/first": self._send_first}
+        )
 
     def do_POST(self) -> None:
         self._answer({"/save": self._save})
@@ -226,6 +244,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_corrections(self) -> None:
         self._send_state(self.server.store.read)
+
+    def _send_first(self) -> None:
+        self._send_json(self.server.first, HTTPStatus.OK)
 
     def _save(self) -> None:
         content = self._read_json()

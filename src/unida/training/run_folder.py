@@ -6,6 +6,7 @@
     model.safetensors   the trained model with its classes and reject rules
     predictions.csv     the prediction for every target image
     features.npz        principal components of the features, for maps and categories
+    probabilities.npz   class probabilities of every target image
     calibration.json    how confidence was calibrated, where source images were held out
     diagnostics.json    label-free estimates of how good the run is, and warnings
     skipped.csv         images left out, and why
@@ -59,6 +60,7 @@ class RunFolder:
         self.model = self.path / "model.safetensors"
         self.predictions = self.path / "predictions.csv"
         self.features = self.path / "features.npz"
+        self.probabilities = self.path / "probabilities.npz"
         self.calibration = self.path / "calibration.json"
         self.diagnostics = self.path / "diagnostics.json"
         self.skipped = self.path / "skipped.csv"
