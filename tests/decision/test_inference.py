@@ -125,7 +125,6 @@ def test_rules_get_all_scores_and_features_of_the_kept_images(
     found = outputs.compare(is_rejected)
     described = fitted.reference.describe(kept)
     assert described is not None
-    scores = fitted.refined.unknown_score[fitted.sample]
-    assert found == described.compare(torch.from_numpy(is_rejected)[fitted.sample], scores)
+    assert found == described.compare(torch.from_numpy(is_rejected)[fitted.sample])
     assert found is not None
     assert found.margin != 1

@@ -329,8 +329,7 @@ def outputs(
     best = np.zeros(n, dtype=int) if one_class else np.arange(n) % n_classes
     probs = np.full((n, n_classes), 0.02)
     probs[np.arange(n), best] = rng.uniform(0.5, 0.94, n)
-    found = {"reach": 1.0, "density": -0.4, "margin": 0.45, "unreached": 0.0}
-    found |= {"level": 0.6, "uncentred_level": 0.6}
+    found = {"reach": 1.0, "density": -0.4, "margin": 0.45, "level": 0.6, "uncentred_level": 0.6}
     return TargetOutputs(scores, probs, lambda is_rejected: ShiftSigns(**(found | signs)))
 
 
@@ -382,20 +381,6 @@ def test_share_rejects_more_of_scores_with_two_modes() -> None:
     (of_two, of_one) = (rejection.share(outputs(scores, **signs)) for scores in (two, one))
     assert of_two.share is not None
     assert of_one.share == 0 < of_two.share
-
-
-def test_share_rejects_unreached_images_where_the_rest_says_nothing_is_unknown() -> None:
-    scores = two_groups(2000, 0.5)
-    target = outputs(scores, unreached=0.03)
-    rule = rejection.share(target)
-    assert rule.share == pytest.approx(0.03, abs=0.001)
-    assert rule.is_unknown(scores).mean() == pytest.approx(0.03, abs=0.001)
-    assert rule.interval is not None
-    assert rule.interval[0] < 0.03 < rule.interval[1]
-    rejected = rejection.share(outputs(scores, unreached=0.5)).is_unknown(scores)
-    assert target.probs is not None
-    confidence = target.probs.max(1)
-    assert confidence[rejected].sum() == pytest.approx(0.04 * confidence.sum(), rel=0.02)
 
 
 def test_share_concludes_that_all_are_unknown() -> None:

@@ -10,20 +10,14 @@ features tell them apart, for every method alike:
   margin, source images reach those of known classes.
 * Density: its similarity to its nearest target images. Images of known classes with a small margin
   lie between the classes; images of unknown classes have a cluster of their own.
-
-Along the ranking by unknown score, reach also shows few unknown images: those of the highest scores
-are then reached much less than those of the lowest.
 """
 
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from sklearn.isotonic import isotonic_regression
 from torch import Tensor, nn
 
-from unida.types import FloatArray
 from unida.utils.chunking import subsample
 
 MAX_SOURCE = 2048
@@ -48,12 +42,6 @@ SMALL_MARGIN = 1 / 3
 """Share of the target, smallest margins first, whose reach and density are compared."""
 SUREST = 0.1
 """Share of images, largest margins first, whose margins are compared with the source's."""
-LOWEST_SCORES = 0.2
-"""Share of images, lowest unknown scores first, whose reach the others' is compared with."""
-LOW_REACH = 0.45
-"""Reach relative to theirs below which images are unreached."""
-MAX_REACH = 4.0
-"""Bound on the reach of one image, relative to the mean of all."""
 
 
 @dataclass(frozen=True)
@@ -61,43 +49,23 @@ class TargetSigns:
     """What the features say about a target, whatever is rejected.
 
     Attributes:
-        margins, reaches: (N,), of its images.
+        margins: (N,), of its images.
         reach, density, level, uncentred_level: see `ShiftSigns`.
     """
 
     margins: Tensor
-    reaches: FloatArray
     reach: float
     density: float
     level: float
     uncentred_level: float
 
-    def compare(self, is_rejected: Tensor, scores: FloatArray) -> "ShiftSigns":
-        """Compare accepted and rejected images; the margin is 1 where a side is empty.
-
-        Args:
-            is_rejected: (N,), by some threshold.
-            scores: (N,), unknown scores.
-        """
+    def compare(self, is_rejected: Tensor) -> "ShiftSigns":
+        """Compare accepted and rejected images; the margin is 1 where a side is empty."""
         ratio = 1.0
         if is_rejected.any() and not is_rejected.all():
             accepted = self.margins[~is_rejected].mean().clamp_min(1e-9)
             ratio = float(self.margins[is_rejected].mean() / accepted)
-        unreached = self._unreached(scores)
-        return ShiftSigns(
-            self.reach, self.density, ratio, unreached, self.level, self.uncentred_level
-        )
-
-    def _unreached(self, scores: FloatArray) -> float:
-        """Share of images, highest scores first, that source images hardly reach.
-
-        The reach of single images is noise, so it is fitted by a function that falls with the rank
-        of the score (isotonic regression).
-        """
-        ranked = np.minimum(self.reaches, MAX_REACH)[np.argsort(scores, kind="stable")]
-        fitted = isotonic_regression(ranked, increasing=False)
-        lowest = fitted[: max(1, round(LOWEST_SCORES * len(fitted)))].mean()
-        return float((fitted < LOW_REACH * lowest).mean())
+        return ShiftSigns(self.reach, self.density, ratio, self.level, self.uncentred_level)
 
 
 @dataclass(frozen=True)
@@ -108,8 +76,6 @@ class ShiftSigns:
         reach: of the images with small margins, relative to the mean of all.
         density: of the same, minus the mean of all, in standard deviations.
         margin: mean margin of the rejected images relative to that of the accepted ones.
-        unreached: share of all images, highest unknown scores first, whose reach is low relative to
-            that of the images of the lowest scores.
         level: mean margin of the surest images relative to that of the surest source images. Small
             where no target class is known, but also where the target has one class only: it is
             centred at its mean.
@@ -119,7 +85,6 @@ class ShiftSigns:
     reach: float
     density: float
     margin: float
-    unreached: float
     level: float
     uncentred_level: float
 
@@ -196,11 +161,9 @@ class SourceReference(nn.Module):
         of_source = _surest(self._margins(self.images)[1]).clamp_min(1e-9)
         density = _nearest(rows, rows, min(OF_DENSITY, n - 1), itself=True)[1].mean(1)
         small = margin.argsort(stable=True)[: round(SMALL_MARGIN * n)]
-        reaches = self._reach(rows, near)
         return TargetSigns(
             margins=margin,
-            reaches=reaches.double().cpu().numpy(),
-            reach=float(reaches[small].mean()),
+            reach=float(self._reach(rows, near)[small].mean()),
             density=float((density[small].mean() - density.mean()) / density.std().clamp_min(1e-9)),
             level=float(_surest(margin) / of_source),
             uncentred_level=float(_surest(uncentred) / of_source),

@@ -96,9 +96,8 @@ def target_outputs(
         signs = describe()
         if signs is None:
             return None
-        some = sample.cpu().numpy()
-        rejected = torch.from_numpy(is_rejected[some]).to(signs.margins.device)
-        return signs.compare(rejected, scored.unknown_score[some])
+        some = torch.from_numpy(is_rejected)[sample.cpu()]
+        return signs.compare(some.to(signs.margins.device))
 
     return TargetOutputs(scored.unknown_score, scored.probs, compare if describe else None)
 

@@ -30,8 +30,6 @@ STEPS = 200
 
 BUDGET = 0.01
 """Share of the confidence that the rule `share` may reject where no target image is unknown."""
-FEW_BUDGET = 0.04
-"""The same for images of the highest scores that source images hardly reach."""
 SQUASH = 0.5
 """Of the scores that the mixture is fitted to (`mixture_model.fit`)."""
 MARGIN_WEIGHT, GAIN_WEIGHT, MAX_GAIN = 4.0, 5.0, 0.15
@@ -132,12 +130,11 @@ def share(target: TargetOutputs) -> Rule:
 
     Two components are fitted to the scores; the upper one is a candidate for the unknown images.
     The features of the backbone are evidence of whether it is (`ShiftSigns`), and so is how clearly
-    the scores have two modes. Where they say no, the images of the highest scores that source
-    images hardly reach are rejected: few unknown classes are too few for the evidence on the whole
-    target. They may hold `FEW_BUDGET` of the confidence of all images. The least confident images
-    are rejected in any case, as many as hold `BUDGET` of it: that costs about as much of the
-    accuracy. Between yes and no, the two shares are averaged. The estimated share is such an
-    average, too; more is rejected where the evidence is weak.
+    the scores have two modes. Between yes and no, a part of the component is rejected. Where
+    nothing seems unknown, the least confident images are rejected still, as many as hold `BUDGET`
+    of the confidence of all: that costs about as much of the accuracy. The estimated share is that
+    of the upper component, as far as the evidence counts it; more is rejected where the evidence is
+    weak.
 
     Limits: below 20 images it falls back to `own`. Where most images are of one class, nothing is
     estimated: the least confident are rejected if that class seems known, otherwise it falls back
@@ -173,18 +170,15 @@ def share(target: TargetOutputs) -> Rule:
     evidence = signs.reach - signs.density + MARGIN_WEIGHT * signs.margin - GAIN_WEIGHT * gain
     upper = float(is_upper.mean())
     weight = _weight(evidence, OPEN, CLOSED)
-    counted = _weight(evidence, COUNTED, NOT_COUNTED)
-    few = min(signs.unreached, _share_of_confidence(scores, target.probs.max(1), FEW_BUDGET))
-    estimate = counted * upper + (1 - counted) * few
-    rejected = max(weight * upper + (1 - weight) * max(few, in_budget), in_budget)
+    estimate = _weight(evidence, COUNTED, NOT_COUNTED) * upper
+    rejected = max(weight * upper + (1 - weight) * in_budget, in_budget)
     slack = SLACK + 1 / math.sqrt(len(scores))
     interval = (
         max(0.0, _weight(evidence + UNSURE, COUNTED, NOT_COUNTED) * upper - slack),
         min(1.0, max(weight * upper, estimate) + slack),
     )
     logger.debug("Evidence of unknown classes: %s, gain %.2f.", signs, gain)
-    if estimate < BUDGET:
-        estimate = 0.0
+    if estimate == 0:
         note = f"no sign of unknown classes: the least sure {rejected:.0%} are rejected"
     else:
         low, high = interval
