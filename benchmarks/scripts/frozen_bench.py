@@ -3,10 +3,10 @@
     python benchmarks/scripts/frozen_bench.py PLAN.json OUT --processes 15
 
 PLAN is a list of objects with arguments of `unida bench` (data, settings, methods, tasks, seeds,
-options) and the root of the data set. For frozen runs every domain is embedded once, and the runs
-take its rows from shared memory. They leave their results, as `unida bench` writes them, in
-OUT/NAME.jsonl. With `--dump` their outputs stay too (OUT/dump-NAME.zip), so that other rules can be
-fitted to them (`rescore.py`).
+options; first_seed and label_noise, a list, if they are given) and the root of the data set. For
+frozen runs every domain is embedded once, and the runs take its rows from shared memory. They leave
+their results, as `unida bench` writes them, in OUT/NAME.jsonl. With `--dump` their outputs stay too
+(OUT/dump-NAME.zip), so that other rules can be fitted to them (`rescore.py`).
 """
 
 import argparse
@@ -66,6 +66,7 @@ def read_plan(file: Path) -> list[tuple[dict[str, Any], Job]]:
                 tasks,
                 range(part.get("first_seed", 0), part["seeds"]),
                 part["options"],
+                label_noise=part.get("label_noise", [0.0]),
                 unknown_classes=numbers,
             ):
                 jobs.append((part, job))
@@ -135,6 +136,8 @@ class Worker:
             Path(part["root"]),
             place / "task",
             unknown_classes=job.unknown_classes,
+            label_noise=job.label_noise,
+            noise_seed=job.seed,
         )
         config = job.config(task.source, task.target, place / "run").replace(report=False)
         config = pipeline.check_config(config)
