@@ -16,7 +16,7 @@ PACKAGES = (
     "errors", "utils", "types", "config",  # for every package
     "data", "protocols", "models", "ops", "losses", "methods",  # images → outputs
     "legacy", "training", "decision", "model", "evaluation",  # batches → a trained model
-    "discovery", "report", "result", "pipeline",  # the main job, which ends with a report
+    "discovery", "report", "result", "source_free", "pipeline",  # the main job, then its report
     "review", "export", "estimator", "bench",  # what is done with it
     "cli",
 )  # fmt: skip

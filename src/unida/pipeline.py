@@ -27,6 +27,7 @@ from unida.models.backbones.base import Backbone
 from unida.models.weights import FROM_SCRATCH
 from unida.report.build import report_if_possible
 from unida.result import RunResult, fit_decision, log_diagnostics, write_result
+from unida.source_free import no_images, open_source_model, with_source_model
 from unida.training.batches import Batches
 from unida.training.claim import claimed, leftovers, locked, remove_leftovers
 from unida.training.loop import CheckpointCallback, StepCallback, resolve_run, train
@@ -43,11 +44,12 @@ LARGE_BACKBONE = 3_000_000
 
 
 def adapt(
-    source: str | Path,
-    target: str | Path,
-    out: str | Path,
+    source: str | Path = "",
+    target: str | Path = "",
+    out: str | Path = "",
     *,
     method: str = "san",
+    source_model: str | Path | None = None,
     resume: bool = False,
     settings: Mapping[str, object] | None = None,
     **options: Any,
@@ -59,6 +61,8 @@ def adapt(
         target: any folder of images, list file or CSV; labels are not used.
         out: folder of the run.
         method: a method or a preset; `unida methods` lists them.
+        source_model: instead of a source, for `glc` and `lead`: the run folder or file of a model
+            of theirs, which is adapted with target images alone.
         resume: continue the unfinished run in `out`.
         settings: of the method, such as `{"beta": 0.5}`.
         **options: of the run, named flat: `backbone`, `steps`, `batch`, … (`RunConfig`).
@@ -67,6 +71,7 @@ def adapt(
         The trained model, ready to predict.
     """
     places = {"source": str(source), "target": str(target), "out": str(out)}
+    options |= {"source_model": str(source_model)} if source_model else {}
     return run_adaptation(configure(method, settings, **places, **options), resume=resume)
 
 
@@ -116,16 +121,16 @@ def run_claimed(
         progress: shows what goes on.
     """
     device = pick_device(config.compute.device)
-    samples = {
-        "source": read_source(config.data.source),
-        "target": read_unlabelled(config.data.target),
-    }
+    start = open_source_model(config, str(device)) if config.data.source_model else None
+    samples = {} if start else {"source": read_source(config.data.source)}
+    samples["target"] = read_unlabelled(config.data.target)
     backbone = make_backbone(config)  # before the images: a missing file is found at once
     with distributed.main_process_first():
         domains = load_domains(config, device, samples, lambda n: progress.task(f"reading {n}"))
         images = fingerprint(config, samples)
-    source, target = domains["source"], domains["target"]
-    result = adapt_domains(config, source, target, backbone, on_checkpoint, progress, images)
+    source = no_images(start, device) if start else domains["source"]
+    target = domains["target"]
+    result = adapt_domains(config, source, target, backbone, on_checkpoint, progress, images, start)
     if config.output.report:
         report_if_possible(RunFolder(config.output.out))
     return result
@@ -139,23 +144,29 @@ def adapt_domains(
     on_checkpoint: CheckpointCallback | None = None,
     progress: Progress = NO_PROGRESS,
     images: Fingerprint | None = None,
+    start: Model | None = None,
 ) -> RunResult:
     """Train on decoded domains, from files or from memory, and write the run.
 
     Args:
         config: checked; its source and target are noted only.
-        source: labelled.
+        source: labelled; without images where there is a source model.
         target: its labels, if any, are not used.
         backbone: with the weights to start from; precomputed features go with embeddings.
         on_checkpoint: called with the method at every checkpoint.
         progress: shows what goes on.
         images: fingerprint of files, for checkpoints.
+        start: the source model.
     """
     folder, n_members = RunFolder(config.output.out), config.decision.ensemble
     require(not on_checkpoint or n_members == 1, "ensemble", n_members, "1 to score checkpoints")
-    _check_classes(source.samples)
+    if not start:
+        _check_classes(source.samples)
     kept, held = hold_out(source.samples, config.data.holdout, config.optim.seed)
     methods = _build_methods(config, backbone, source.part(kept), target)
+    if start:
+        for method in methods:
+            method.start_from(start.method)
     resolved = resolve_run(config, methods[0], source.device)
     if config.model.frozen and not backbone.is_precomputed:
         logger.info("Embedding %d images.", len(source) + len(target))
@@ -163,6 +174,8 @@ def adapt_domains(
         with distributed.main_process_first():
             source, target = (
                 embed(domain, backbone, view, config, progress.task(f"embedding {name}"))
+                if len(domain)
+                else domain
                 for domain, view, name in zip((source, target), views, names, strict=True)
             )
     learned, held_out = source.part(kept), source.part(held)
@@ -186,7 +199,10 @@ def adapt_domains(
     if skipped:
         counted = "one file was" if len(skipped) == 1 else f"{len(skipped)} files were"
         logger.info("%s left out; %s gives the reasons.", counted, folder.skipped)
-    fitted = fit_decision(resolved, methods, backbone, learned, held_out, target, history)
+    reference = start.reference if start else None
+    fitted = fit_decision(
+        resolved, methods, backbone, learned, held_out, target, history, reference
+    )
     write_result(fitted, folder, found)
     return fitted
 
@@ -218,9 +234,13 @@ def check_config(config: RunConfig) -> RunConfig:
         "target": config.data.target,
         "out": config.output.out,
     }
+    if config.data.source_model:
+        del places["source"]
     for name, place in places.items():
         require(bool(place), name, "", "a path")
     check_names(config)
+    if config.data.source_model:
+        config = with_source_model(config)
     if config.model.weights not in (None, FROM_SCRATCH):
         places["weights"] = str(config.model.weights)
     if config.data.cache_dir:
@@ -293,5 +313,6 @@ def _diagnose_data(source: Samples, target: Samples, config: RunConfig) -> list[
         return []
     # A continued run has target images in its source.
     continued = Path(config.data.source) == RunFolder(config.output.out).source
-    duplicates = 0.0 if continued else duplicate_share(source.paths, target.paths)
+    compared = len(source) and not continued
+    duplicates = duplicate_share(source.paths, target.paths) if compared else 0.0
     return check_data(DataFacts(source.classes, images_per_class(source), len(target), duplicates))
