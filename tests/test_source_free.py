@@ -43,14 +43,14 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
 
 def make_config(task: Task, out: Path, **options: Any) -> RunConfig:
     places = {"source_model": str(task.source), "target": str(task.target), "out": str(out)}
-    usual = {"method": "glc", "settings": WIDTH} | HEADS
+    usual: dict[str, Any] = {"method": "glc", "settings": WIDTH} | HEADS
     return configure(**(usual | places | options))
 
 
 @pytest.mark.parametrize("method", ["glc", "lead"])
 def test_a_model_is_adapted_without_source_images(task: Task, tmp_path: Path, method: str) -> None:
     out = tmp_path / "run"
-    places = {"source_model": task.source, "target": task.target, "out": out}
+    places: dict[str, Any] = {"source_model": task.source, "target": task.target, "out": out}
     model = unida.adapt(**places, method=method, settings=WIDTH, **(HEADS | {"report": True}))
     start = load(task.source, "cpu")
     assert (model.classes, model.image_size) == (start.classes, 16)
@@ -123,7 +123,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(task: Task, tmp_path: Path
     other = tmp_path / "san"
     images = write_task(tmp_path / "images", (0, 1), (0, 1, 2), 8)
     run_adaptation(images.config(other, steps=2))
-    for options, words in [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"method": "san", "settings": {}}, r"method is 'san'.*glc or lead.*need source images"),
         ({"source": str(images.source)}, "source is .*none beside source_model"),
         ({"source_model": str(other)}, "the method of .* is 'san'.*glc or lead"),
@@ -133,7 +133,8 @@ def test_what_does_not_fit_is_refused_in_one_sentence(task: Task, tmp_path: Path
         ({"image_size": 32}, "image_size is 32.*16"),
         ({"weights": "none"}, "weights is 'none'"),
         ({"batch": 500}, "fewer than a batch"),
-    ]:
+    ]
+    for options, words in cases:
         config = make_config(task, tmp_path / "run", **options)
         with pytest.raises(UserError, match=words) as error:
             run_adaptation(config)
