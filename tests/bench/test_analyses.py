@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from unida.bench.entries import parse_entry
 from unida.bench.figures import pair_losses
 from unida.bench.figures.run import FIGURES, to_csv
 from unida.bench.figures.run_selection import Choice
 from unida.bench.figures.sheet import FigureData
 from unida.bench.results import read_runs
+from unida.bench.run import resolve_entries
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "analyses"
@@ -68,3 +70,13 @@ def test_the_committed_curves_are_those_of_the_results(
     made = to_csv(FIGURES[kind].prepare(runs, Choice(rule)))
     assert (FOLDER / f"{name}.csv").read_text() == made
     assert (FOLDER / f"{name}.png").stat().st_size > 10_000
+
+
+def test_the_group_views_is_each_loss_at_each_strength() -> None:
+    settings = [parse_entry(entry).config({}).settings for entry in resolve_entries("views")]
+    found = {(one.contrast, one.crop) for one in settings}
+    assert found == {
+        (contrast, crop)
+        for contrast in ("scaled", "info_nce", "none")
+        for crop in (0.9, 0.7, 0.5, 0.3, 0.1)
+    }
