@@ -16,7 +16,7 @@ PACKAGES = (
     "errors", "utils", "types", "config",  # for every package
     "data", "protocols", "models", "ops", "losses", "methods",  # images → outputs
     "legacy", "training", "decision", "sharing", "model", "evaluation",  # batches → a trained model
-    "discovery", "report", "result", "pipeline",  # the main job, which ends with a report
+    "discovery", "report", "result", "source_free", "pipeline",  # the main job, then its report
     "embedding", "review", "exchange", "export", "estimator", "bench",  # what is done with it
     "cli",
 )  # fmt: skip

@@ -28,8 +28,8 @@ FORMAT = 2
 """Of config.json. 1: all options in one flat mapping, settings as texts."""
 
 ENVIRONMENT = frozenset(
-    {"source", "target", "out", "device", "cuda_graphs", "compile", "cache", "cache_dir"}
-    | {"memory_gb", "log_every", "report", "tracker"}
+    {"source", "target", "source_model", "out", "device", "cuda_graphs", "compile", "cache"}
+    | {"cache_dir", "memory_gb", "log_every", "report", "tracker"}
 )
 """Options that do not change a result: where things lie and run."""
 
@@ -63,6 +63,9 @@ class DataConfig(_Checked):
     with columns path and label."""
     target: str = ""
     """Unlabelled images: any folder tree, list file or CSV. Labels, if any, are not used."""
+    source_model: str | None = None
+    """Instead of a source, for glc and lead: the run folder or model.safetensors of a glc or lead
+    model. Its network is adapted with target images alone; no source image is read."""
     image_size: int = 224
     """Side of the network's square input, in pixels."""
     flip: bool = True

@@ -233,6 +233,8 @@ class UniversalAdapter(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         for name in more:
             require(name not in (*values, "settings"), "options", name, "what is no parameter")
         config = configure(settings=self.settings, **values, **more)
+        place = config.data.source_model
+        require(not place, "source_model", place, "none; unida.adapt starts from a source model")
         check_names(config)
         kept = self.out is not None
         require(kept or not config.output.tracker, "tracker", more.get("tracker"), "one with out=")

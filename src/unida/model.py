@@ -136,8 +136,8 @@ class Model:
         """
         if self.reference is None:
             raise UserError(
-                "The model is of version 0.1 and has no source images to fit a rule with: train "
-                "again, or take another --reject."
+                "The model, or its source model, is of version 0.1 and has no source images to fit "
+                "a rule with: train again, or take another --reject."
             )
         of_backbone: list[Tensor] = []
         paths, scored = self.score(images, skipped, features=False, of_backbone=of_backbone)

@@ -31,6 +31,7 @@ from unida.models.backbones.base import Backbone, precomputed_features
 from unida.models.weights import FROM_SCRATCH
 from unida.report.build import report_if_possible
 from unida.result import RunResult, fit_decision, log_diagnostics, write_result
+from unida.source_free import no_images, open_source_model, with_source_model
 from unida.training.batches import Batches
 from unida.training.claim import claimed, leftovers, locked, remove_leftovers
 from unida.training.loop import CheckpointCallback, StepCallback, resolve_run, train
@@ -48,11 +49,12 @@ LARGE_BACKBONE = 3_000_000
 
 
 def adapt(
-    source: str | Path,
-    target: str | Path,
-    out: str | Path,
+    source: str | Path = "",
+    target: str | Path = "",
+    out: str | Path = "",
     *,
     method: str = "san",
+    source_model: str | Path | None = None,
     resume: bool = False,
     settings: Mapping[str, object] | None = None,
     **options: Any,
@@ -65,6 +67,8 @@ def adapt(
         target: any folder of images, list file or CSV, or embeddings; labels are not used.
         out: folder of the run.
         method: a method or a preset; `unida methods` lists them.
+        source_model: instead of a source, for `glc` and `lead`: the run folder or file of a model
+            of theirs, which is adapted with target images alone.
         resume: continue the unfinished run in `out`.
         settings: of the method, such as `{"beta": 0.5}`.
         **options: of the run, named flat: `backbone`, `steps`, `batch`, … (`RunConfig`).
@@ -73,6 +77,7 @@ def adapt(
         The trained model, ready to predict.
     """
     places = {"source": str(source), "target": str(target), "out": str(out)}
+    options |= {"source_model": str(source_model)} if source_model else {}
     return run_adaptation(configure(method, settings, **places, **options), resume=resume)
 
 
@@ -122,17 +127,17 @@ def run_claimed(
         progress: shows what goes on.
     """
     device = pick_device(config.compute.device)
-    inputs = {
-        "source": wrap_place(config.data.source, labelled=True),
-        "target": wrap_place(config.data.target),
-    }
+    start = open_source_model(config, str(device)) if config.data.source_model else None
+    inputs = {} if start else {"source": wrap_place(config.data.source, labelled=True)}
+    inputs["target"] = wrap_place(config.data.target)
     # Before the images: a missing file is found at once.
     backbone = given_features(inputs) or make_backbone(config)
     with distributed.main_process_first():
         domains = load_in_memory(config, device, inputs, lambda n: progress.task(f"reading {n}"))
         images = fingerprint(config, inputs)
-    source, target = domains["source"], domains["target"]
-    return adapt_domains(config, source, target, backbone, on_checkpoint, progress, images)
+    source = no_images(start, device) if start else domains["source"]
+    target = domains["target"]
+    return adapt_domains(config, source, target, backbone, on_checkpoint, progress, images, start)
 
 
 def adapt_domains(
@@ -143,21 +148,23 @@ def adapt_domains(
     on_checkpoint: CheckpointCallback | None = None,
     progress: Progress = NO_PROGRESS,
     images: Fingerprint | None = None,
+    start: Model | None = None,
 ) -> RunResult:
     """Train on decoded domains, from files or from memory, and write the run with its report.
 
     Args:
         config: checked; its source and target are noted only.
-        source: labelled.
+        source: labelled; without images where there is a source model.
         target: its labels, if any, are not used.
         backbone: with the weights to start from; precomputed features go with embeddings.
         on_checkpoint: called with the method at every checkpoint.
         progress: shows what goes on.
         images: fingerprint of files, for checkpoints.
+        start: the source model.
     """
     folder = RunFolder(config.output.out)
     with tracking(config, folder) as trackers:
-        call = (source, target, backbone, on_checkpoint, progress, images)
+        call = (source, target, backbone, on_checkpoint, progress, images, start)
         result = _train_and_decide(config, folder, trackers, *call)
         if config.output.report:
             report_if_possible(folder)
@@ -175,13 +182,18 @@ def _train_and_decide(
     on_checkpoint: CheckpointCallback | None,
     progress: Progress,
     images: Fingerprint | None,
+    start: Model | None,
 ) -> RunResult:
     """Do what `adapt_domains` does, but for the report."""
     n_members = config.decision.ensemble
     require(not on_checkpoint or n_members == 1, "ensemble", n_members, "1 to score checkpoints")
-    _check_classes(source.samples)
+    if not start:
+        _check_classes(source.samples)
     kept, held = hold_out(source.samples, config.data.holdout, config.optim.seed)
     methods = _build_methods(config, backbone, source.part(kept), target)
+    if start:
+        for method in methods:
+            method.start_from(start.method)
     resolved = resolve_run(config, methods[0], source.device)
     if config.model.frozen and not backbone.is_precomputed:
         logger.info("Embedding %d images.", len(source) + len(target))
@@ -189,6 +201,8 @@ def _train_and_decide(
         with distributed.main_process_first():
             source, target = (
                 embed(domain, backbone, view, config, progress.task(f"embedding {name}"))
+                if len(domain)
+                else domain
                 for domain, view, name in zip((source, target), views, names, strict=True)
             )
     learned, held_out = source.part(kept), source.part(held)
@@ -214,7 +228,10 @@ def _train_and_decide(
     if skipped:
         counted = "one file was" if len(skipped) == 1 else f"{len(skipped)} files were"
         logger.info("%s left out; %s gives the reasons.", counted, folder.skipped)
-    fitted = fit_decision(resolved, methods, backbone, learned, held_out, target, history)
+    reference = start.reference if start else None
+    fitted = fit_decision(
+        resolved, methods, backbone, learned, held_out, target, history, reference
+    )
     write_result(fitted, folder, found)
     return fitted
 
@@ -256,10 +273,14 @@ def check_config(config: RunConfig) -> RunConfig:
         "target": config.data.target,
         "out": config.output.out,
     }
+    if config.data.source_model:
+        del places["source"]
     for name, place in places.items():
         require(bool(place), name, "", "a path")
     check_names(config)
     config = _check_tables(config)
+    if config.data.source_model:
+        config = with_source_model(config)
     if config.model.weights not in (None, FROM_SCRATCH):
         places["weights"] = str(config.model.weights)
     if config.data.cache_dir:
@@ -369,5 +390,6 @@ def _diagnose_data(source: Samples, target: Samples, config: RunConfig) -> list[
     # A continued run has target images in its source.
     folder = RunFolder(config.output.out)
     continued = Path(config.data.source) in (folder.source, folder.source_embeddings)
-    duplicates = 0.0 if continued else duplicate_share(source.paths, target.paths)
+    compared = len(source) and not continued
+    duplicates = duplicate_share(source.paths, target.paths) if compared else 0.0
     return check_data(DataFacts(source.classes, images_per_class(source), len(target), duplicates))

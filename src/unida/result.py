@@ -12,7 +12,7 @@ from unida.config import RunConfig
 from unida.data.domain import Domain, cache_folder
 from unida.data.samples import Samples
 from unida.decision.calibration import Calibration, calibrate, tempered
-from unida.decision.category_shift import balanced_index
+from unida.decision.category_shift import SourceReference, balanced_index
 from unida.decision.inference import fit_target, mean_scored, predict_images
 from unida.decision.predictor import AnyPredictor, combine
 from unida.decision.rejection import TargetOutputs, fit_rules, pick_rule, quantiles
@@ -84,13 +84,19 @@ def fit_decision(
     held_out: Domain,
     target: Domain,
     history: list[list[dict[str, Any]]],
+    reference: SourceReference | None = None,
 ) -> RunResult:
-    """Fit refinement, reject rules and calibration, with every image forwarded once."""
+    """Fit refinement, reject rules and calibration, with every image forwarded once.
+
+    A source without images is one whose images are not at hand; `reference` stands for them.
+    """
     size, device = config.data.image_size, target.device
     features = len(target) <= MOST_IMAGES
     some_source = balanced(source)
     fitted = [
-        fit_target(method, target.pixels, some_source, size, config.decision.refine, features)
+        fit_target(
+            method, target.pixels, some_source, size, config.decision.refine, features, reference
+        )
         for method in methods
     ]
     predictor = combine([one.predictor for one in fitted], backbone).to(device)
@@ -134,6 +140,8 @@ def fit_decision(
 def balanced(source: Domain) -> Domain:
     """Return the source images that a target is compared with, as many of each class."""
     assert source.samples.labels is not None
+    if not len(source):
+        return source
     return source.part(balanced_index(torch.from_numpy(source.samples.labels)).numpy())
 
 
@@ -158,6 +166,7 @@ def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) 
         found: what looked wrong with the images.
     """
     model, target, source = result.model, result.target, result.source
+    of_source = source.scored.features if len(source.samples) else target.scored.features[:0]
     model.save(folder.model)
     rule = model.rule()
     labels = to_predictions(
@@ -170,7 +179,7 @@ def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) 
         build_feature_store(
             target.scored.features,
             target.scored.probs,
-            source.scored.features,
+            of_source,
             source.labels,
             source.samples.paths,
         ).save(folder.features)

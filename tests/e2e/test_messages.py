@@ -33,6 +33,7 @@ ADAPT = {
     "--source one": ["one", "'ant'", "two"],
     "--source same": ["Ant, ant"],
     "--source unknown": ["'unknown'"],
+    "--source-model finished": ["source", "source_model"],
     "--batch 11": ["source", "10", "11", "--batch 10"],
     "--target spoilt --batch 6": ["target", "5", "6", "--batch 5"],
     # Where the run is to lie.

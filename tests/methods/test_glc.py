@@ -138,6 +138,48 @@ def test_the_second_stage_does_not_touch_the_source() -> None:
     do_steps(method, range(BEGIN, 16), blind=True)
 
 
+def test_a_share_of_one_is_the_first_stage_alone() -> None:
+    for steps in (1, 3, 16, 600):
+        assert made(Sizes(4, 40, 24, 6, steps), source_share=1.0).begin == steps
+
+
+@pytest.mark.parametrize("name", ["glc", "lead"])
+def test_from_a_source_model_the_second_stage_is_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Step by step, for the same batches and without what momentum is left of the first stage."""
+    monkeypatch.setattr(f"unida.methods.{name}.estimate_class_ratio", lambda *_: 1.0)
+    sizes = dataclasses.replace(SIZES, schedule="constant")
+    whole = build(name, sizes, width=8)
+    do_steps(whole, range(BEGIN))
+    free = build(name, dataclasses.replace(sizes, n_source=0, steps=8), width=8)
+    free.start_from(whole)
+    free.backbone.load_state_dict(whole.backbone.state_dict())
+    assert (free.begin, free.refresh_every) == (0, whole.refresh_every)
+    optimizers = [torch.optim.SGD(m.parameters(), 0.01, momentum=0.9) for m in (whole, free)]
+    for step in range(8):
+        losses = []
+        for method, optimizer, number in zip(
+            (whole, free), optimizers, (BEGIN + step, step), strict=True
+        ):
+            if number % method.refresh_every == 0:
+                torch.manual_seed(step)
+                with torch.no_grad():
+                    method.eval().refresh(extract, number)
+                method.train()
+            batch = dataclasses.replace(noise(whole, step), step=number)
+            terms = method.losses(without_source(batch))
+            optimizer.zero_grad()
+            torch.stack(list(terms.values())).sum().backward()
+            optimizer.step()
+            with torch.no_grad():
+                method.after_step(batch)
+            losses.append({name: term.item() for name, term in terms.items()})
+        assert losses[0] == losses[1]
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, free.state_dict()[name]), name
+
+
 @pytest.mark.usefixtures("quick")
 def test_every_parameter_learns_first_and_the_classifier_is_frozen_then() -> None:
     method = made()

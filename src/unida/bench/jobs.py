@@ -17,7 +17,9 @@ from unida.config import ENVIRONMENT, RunConfig, current_options
 from unida.errors import require
 from unida.protocols.tasks import load_protocol
 
-GIVEN_BY_THE_JOB = frozenset({"source", "target", "out", "method", "settings", "seed"})
+GIVEN_BY_THE_JOB = frozenset(
+    {"source", "target", "source_model", "out", "method", "settings", "seed"}
+)
 """Fields of `RunConfig` that are derived from the job and cannot be given as options."""
 
 

@@ -86,8 +86,8 @@ def resolve_entries(text: str) -> list[str]:
         "all": [*METHODS],
         "ablation": ["san", *(v for v in PRESETS if v[:3] == "san")],
         "views": [
-            f"san:contrast={contrast}:crop={crop}"
-            for contrast in ("scaled", "info_nce", "none")
+            f"{preset}:crop={crop}"
+            for preset in ("san", "san-info-nce", "san-no-scl")
             for crop in (0.9, 0.7, 0.5, 0.3, 0.1)
         ],
     }

@@ -64,7 +64,7 @@ class Adapt(RunOptions):
             return cls.parse_beside(name, args, next_config(given.continue_))
         if given.resume and (stored := RunFolder(out).config).exists():
             return cls.parse_beside(name, args, load_config(stored))
-        if given.resume and out and not given.data.source:
+        if given.resume and out and not (given.data.source or given.data.source_model):
             raise UserError(f"{out} holds no run to resume: give the whole command again.")
         return given
 

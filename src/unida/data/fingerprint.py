@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from hashlib import blake2b
+from pathlib import Path
 
 from torch import Tensor
 
@@ -18,12 +19,17 @@ def fingerprint(config: RunConfig, inputs: dict[str, InMemory]) -> Fingerprint:
     """Hash classes, labels, paths and contents of both domains.
 
     Args:
-        config: of the run; it has the places that paths are relative to.
-        inputs: `source` and `target`, files or embeddings, as they were listed.
+        config: of the run; it has the places that paths are relative to. Where the source is a
+            model, it is the file of its weights.
+        inputs: `source` and `target`, files or embeddings, as they were listed; without a source
+            where it is a model.
     """
     size, folder = config.data.pixel_size, cache_folder(config)
     places = {"source": config.data.source, "target": config.data.target}
     found: Fingerprint = {}
+    if config.data.source_model:
+        file = (Path(str(config.model.weights)),)
+        found["contents of the source model"] = _digest(file_digests(file, size, folder))
     for name, given in inputs.items():
         of_domain = given.samples
         labels = () if of_domain.labels is None else of_domain.labels.tolist()
@@ -36,8 +42,12 @@ def fingerprint(config: RunConfig, inputs: dict[str, InMemory]) -> Fingerprint:
             else file_digests(of_domain.paths, size, folder),
         }
         for key, value in values.items():
-            found[f"{key} of the {name}"] = blake2b(value, digest_size=16).hexdigest()
+            found[f"{key} of the {name}"] = _digest(value)
     return found
+
+
+def _digest(value: bytes) -> str:
+    return blake2b(value, digest_size=16).hexdigest()
 
 
 def _join(texts: Iterable[str]) -> bytes:

@@ -41,7 +41,7 @@ class FittedTarget:
         predictor: the method with its refiner.
         classifier: outputs of the method alone.
         refined: outputs after refinement; the same object without a refiner.
-        reference: source images, in a common space with the target.
+        reference: source images, in a common space with the target; None where there are none.
         sample: indices of the target images whose backbone features are kept.
         features: of these images, (n, D).
     """
@@ -49,18 +49,19 @@ class FittedTarget:
     predictor: Predictor
     classifier: Scored
     refined: Scored
-    reference: SourceReference
+    reference: SourceReference | None
     sample: Tensor
     features: Tensor
 
     def outputs(self, scored: Scored) -> TargetOutputs:
         """Return what reject rules are fitted to, from outputs on all target images."""
-        return target_outputs(scored, lambda: self.signs, self.sample)
+        describe = (lambda: self.signs) if self.reference else None
+        return target_outputs(scored, describe, self.sample)
 
     @cached_property
     def signs(self) -> TargetSigns | None:
         """What the features say about the target; computed once for all outputs and rules."""
-        return self.reference.describe(self.features)
+        return self.reference.describe(self.features) if self.reference else None
 
 
 def predict_images(
@@ -151,6 +152,7 @@ def fit_target(
     image_size: int,
     refinement: Refinement,
     features: bool = True,
+    reference: SourceReference | None = None,
 ) -> FittedTarget:
     """Fit a refiner to the target and score all its images, each forwarded once.
 
@@ -159,10 +161,12 @@ def fit_target(
     Args:
         method: trained; is left in evaluation mode.
         target: its images.
-        source: labelled images to compare with (`category_shift.balanced_index`).
+        source: labelled images to compare with (`category_shift.balanced_index`); there may be
+            none.
         image_size: side of what the network sees.
         refinement: which one.
         features: whether those of the method are kept.
+        reference: of a source model, where there are no source images.
     """
     method.eval()
     device = source.device
@@ -172,15 +176,20 @@ def fit_target(
     at_once = method.about.transductive or n - len(bank) < distributed.world_size()
     first = torch.arange(n) if at_once else bank
     outputs, y = _collect(alone.classify, _batches(target, first), n, image_size, device)
-    everything = _batches(source.pixels, torch.arange(len(source)))
-    of_source = _collect(alone.classify, everything, len(source), image_size, device)
     if method.about.transductive:
         outputs = method.postprocess(outputs)
     some = bank.to(y.device) if len(first) > len(bank) else slice(None)
     kept = Outputs(outputs.probs[some], outputs.unknown_score[some], outputs.features[some])
     kept_y = kept.features if y is outputs.features else y[some]
-    assert source.samples.labels is not None
-    labels = torch.from_numpy(source.samples.labels).to(y.device)
+    if len(source):
+        everything = _batches(source.pixels, torch.arange(len(source)))
+        of_source = _collect(alone.classify, everything, len(source), image_size, device)
+        assert source.samples.labels is not None
+        labels = torch.from_numpy(source.samples.labels).to(y.device)
+        reference = build_reference(of_source[1], labels, kept_y)
+    else:
+        none = Outputs(kept.probs[:0], kept.unknown_score[:0], kept.features[:0])
+        of_source = none, kept_y[:0]
     refiner = build_refiner(refinement, n, len(source), kept, kept_y)
     if refiner:
         refiner.to(y.device)
@@ -207,7 +216,7 @@ def fit_target(
         predictor=predictor,
         classifier=classifier,
         refined=to_arrays(refined, features) if refiner else classifier,
-        reference=build_reference(of_source[1], labels, kept_y),
+        reference=reference,
         sample=bank,
         features=kept_y,
     )

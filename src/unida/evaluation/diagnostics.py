@@ -60,7 +60,7 @@ class DataFacts:
 
     Attributes:
         classes: the known classes.
-        counts: source images of each.
+        counts: source images of each; all 0 where a model stands for the source.
         n_target: number of target images.
         duplicates: share of the target's files that are in the source too.
     """
@@ -77,7 +77,7 @@ class RunFacts:
 
     Attributes:
         classes: the known classes.
-        counts: source images of each.
+        counts: source images of each; all 0 where a model stands for the source.
         labels: predicted labels of the target; the number of classes stands for unknown.
         losses: of training, in order of the steps.
         accuracy: mean recall over the classes on source images, held-out ones if there are some.
@@ -137,7 +137,7 @@ def small_source(facts: DataFacts) -> Diagnostic | None:
     counts = zip(facts.classes, facts.counts, strict=True)
     small = [name for name, n in counts if n < SMALL_CLASS]
     total = int(facts.counts.sum())
-    if not small and total >= SMALL_SOURCE:
+    if (not small and total >= SMALL_SOURCE) or not total:
         return None
     where = f", and fewer than {SMALL_CLASS} of {shorten(small)}" if small else ""
     return Diagnostic(
@@ -238,12 +238,14 @@ def hardly_any_unknown(facts: RunFacts) -> Diagnostic | None:
 @run_check
 def dominant_class(facts: RunFacts) -> Diagnostic | None:
     largest, share = facts.largest_class
-    usual = facts.counts[largest] / facts.counts.sum()
+    has_source = facts.counts.any()
+    usual = facts.counts[largest] / facts.counts.sum() if has_source else 1 / len(facts.classes)
     if share <= MAX_CLASS_SHARE or share < MAX_SHARE_RATIO * usual:
         return None
+    of_source = f", which is {usual:.0%} of the source" if has_source else ""
     return Diagnostic(
         f"{share:.0%} of the accepted target images were given to one class, "
-        f"{facts.classes[largest]}, which is {usual:.0%} of the source.",
+        f"{facts.classes[largest]}{of_source}.",
         "Check some of them. If they are of other classes, training has collapsed: take fewer "
         "--steps, a smaller --lr or another --method. If most other images were called unknown, "
         f"try another rule, which needs no training: {_other_rules(facts.rule, 'own', 'none')}.",
@@ -295,7 +297,8 @@ class Diagnostics:
     """The content of `diagnostics.json`.
 
     Attributes:
-        estimates: by the names of `ABOUT`; NaN where undefined.
+        estimates: by the names of `ABOUT`, those of the source only where there are source images;
+            NaN where undefined.
         warnings: about the run.
         largest_class: name of the most frequent predicted class.
     """
@@ -314,9 +317,10 @@ class Diagnostics:
 
     def __str__(self) -> str:
         """Return the estimates in one line."""
+        accuracy = self.estimates.get("source_accuracy")
+        of_source = "" if accuracy is None else f"{accuracy:.0%} of source images right, "
         shares = (
-            f"{self.estimates['source_accuracy']:.0%} of source images right, "
-            f"{self.estimates['unknown']:.0%} of the target unknown, "
+            f"{of_source}{self.estimates['unknown']:.0%} of the target unknown, "
             f"{self.estimates['largest_class']:.0%} of the rest {self.largest_class}"
         )
         criteria = (f"{name} {self.estimates[name]:.3g}" for name in TARGET_CRITERIA)
@@ -339,7 +343,7 @@ def diagnose(
         counts: source images of each.
         rule: the reject rule of the run.
         target: outputs for the target.
-        source: outputs for source images that were trained on, and their classes.
+        source: outputs for source images that were trained on, and their classes; maybe of none.
         held_out: outputs for held-out source images, and their classes; maybe of none.
         losses: of training, in order of the steps.
     """
@@ -353,7 +357,7 @@ def diagnose(
         rule=rule,
     )
     largest, share = facts.largest_class
-    estimates = {"source_accuracy": facts.accuracy}
+    estimates = {"source_accuracy": facts.accuracy} if has_held_out or len(source[1]) else {}
     if has_held_out:
         estimates["source_validation"] = score_rule(held_out[0], rule, held_out[1]).known
     estimates |= {"unknown": facts.unknown, "largest_class": share}

@@ -85,6 +85,8 @@ class Method(nn.Module, ABC):
         refresh_every: steps between two calls of `refresh`; 0 for never.
         training_only: names of buffers that no prediction reads, such as memories: a checkpoint
             has them, a stored model does not.
+        starts_from: methods whose trained models can stand for the source: a run that is given one
+            has no source images. Empty for methods that need them.
         capturable: whether every step launches the same kernels: no branch on the step or on
             values of tensors, no synchronisation. Such a step may be recorded as a CUDA graph.
     """
@@ -95,6 +97,7 @@ class Method(nn.Module, ABC):
     target_views: tuple[View, ...] = (WEAK_VIEW,)
     refresh_every: int = 0
     training_only: tuple[str, ...] = ()
+    starts_from: ClassVar[tuple[str, ...]] = ()
     capturable: bool = False
 
     def __init__(self, config: Any, backbone: Backbone, sizes: Sizes) -> None:
@@ -108,6 +111,10 @@ class Method(nn.Module, ABC):
     @abstractmethod
     def predict(self, images: Tensor) -> Outputs:
         """Compute class probabilities and the unknown score; the own rule rejects from zero on."""
+
+    def start_from(self, source: "Method") -> None:
+        """Take over the heads of a source model, where `starts_from` has its method."""
+        raise NotImplementedError
 
     def postprocess(self, outputs: Outputs) -> Outputs:
         """Change the outputs on a whole set at once; for transductive methods."""

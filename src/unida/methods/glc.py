@@ -5,7 +5,10 @@ Qu et al., "Upcycling Models under Domain and Category Shift", CVPR 2023.
 The first stage of a run trains on labelled source images only, the second on unlabelled target
 images only, with the classifier frozen. The paper has two programs; here it is one run:
 
-* `source_share` sets where the second stage begins, rounded down to whole epochs of the target.
+* `source_share` sets where the second stage begins, rounded down to whole epochs of the target; a
+  share of 1 is the first stage alone.
+* A run that starts from a source model (`--source-model`) is the second stage alone, and sees no
+  source image.
 * Learning rate: the paper starts the decay anew at a tenth of the first stage's rate; here the
   loop's keeps decaying, and the target losses carry the quotient as a factor (`target_lr`).
 * Weight decay is the run's (the paper's is 0.001), and momentum of the last source steps fades in
@@ -59,7 +62,7 @@ class GLCConfig:
         k: neighbours; by default 4, or fewer in a tiny target.
         w0: normalised entropy above which an image is unknown.
         smoothing: ε, of the source labels.
-        source_share: share of the run that trains on the source.
+        source_share: share of the run that trains on the source; 1 makes a source model.
         target_lr: initial learning rate of the second stage, as a factor of the first's.
         search: images used to estimate the number of target classes, at most.
         width: dimensions of the features e.
@@ -82,7 +85,8 @@ class GLCConfig:
         require(
             0 <= self.smoothing < 1, "smoothing", self.smoothing, "from 0 up to, not including, 1"
         )
-        require(0 < self.source_share < 1, "source_share", self.source_share, "between 0 and 1")
+        allowed = "more than 0, at most 1"
+        require(0 < self.source_share <= 1, "source_share", self.source_share, allowed)
         require(0 < self.target_lr <= 100, "target_lr", self.target_lr, "more than 0, at most 100")
         require(self.k is None or self.k >= 1, "k", self.k, "none, or 1 or more")
         require_range(self, 10, 20_000, "search")
@@ -99,6 +103,7 @@ class GLC(Method):
     Config = GLCConfig
     config: GLCConfig
     training_only: tuple[str, ...] = ("bank.rows", "bank_probs", "labels", "coefficient")
+    starts_from = ("glc", "lead")  # the source stage is the same
     bank_probs: Tensor
     labels: Tensor
     coefficient: Tensor
@@ -116,9 +121,19 @@ class GLC(Method):
         self.register_buffer("coefficient", torch.tensor(1.0))  # C_t / C
         # The loop refreshes at multiples of an epoch, so the second stage begins at one. If an
         # epoch of the target is longer than the first stage, refreshes are more frequent.
-        first_stage = max(1, int(config.source_share * sizes.steps))
-        self.refresh_every = max(1, min(n // sizes.batch, first_stage))
-        self.begin = first_stage // self.refresh_every * self.refresh_every
+        steps = sizes.steps
+        first_stage = max(1, int(config.source_share * steps)) if sizes.n_source else 0
+        self.refresh_every = max(1, min(n // sizes.batch, first_stage or steps))
+        whole_epochs = first_stage // self.refresh_every * self.refresh_every
+        self.begin = steps if first_stage == steps else whole_epochs
+
+    def start_from(self, source: Method) -> None:
+        """Take over neck and classifier of the first stage."""
+        assert isinstance(source, GLC)
+        width = source.config.width
+        require(self.config.width == width, "width", self.config.width, f"{width}, of the source")
+        self.neck.load_state_dict(source.neck.state_dict())
+        self.classifier.load_state_dict(source.classifier.state_dict())
 
     def refresh(self, extract: FeatureExtractor, step: int) -> None:
         """Fill the banks and compute pseudo labels, at every epoch of the second stage."""

@@ -108,6 +108,11 @@ def run_continuation(
     """
     require(bool(config.output.out), "out", "", "a new folder: name it with --out")
     require(0 <= min_confidence <= 1, "min_confidence", min_confidence, "from 0 to 1")
+    if config.data.source_model:
+        raise UserError(
+            f"{path} was adapted from a source model: there are no source images to add to. Train "
+            "with --source instead, or leave --continue out."
+        )
     config = check_config(config)
     reviewed = read_reviewed_run(path)
     samples = read_source(config.data.source)

@@ -27,7 +27,8 @@ class Batches:
         self.domains: dict[DomainName, Domain] = {"source": source, "target": target}
         self.labels = torch.from_numpy(source.samples.labels)
         size, seed = config.optim.batch, config.optim.seed
-        self.from_source = Balanced(source.samples.labels, size, seed)
+        # A source model has no images: the batches have an empty source.
+        self.from_source = Balanced(source.samples.labels, size, seed) if len(source) else None
         self.from_target = Shuffled(len(target), size, seed)
         self._pool = ThreadPoolExecutor(1)
         self._next: tuple[int, Future[_Fetched]] | None = None
@@ -47,7 +48,9 @@ class Batches:
         device = self.domains["source"].device
         return Batch(
             step=step,
-            source_views=self._views("source", method.source_views, source, step),
+            source_views=self._views(
+                "source", method.source_views if len(source) else (), source, step
+            ),
             source_labels=send(self.labels[source_index], device),
             source_index=send(source_index, device),
             target_views=self._views("target", method.target_views, target, step),
@@ -56,7 +59,9 @@ class Batches:
         )
 
     def _fetch(self, step: int) -> _Fetched:
-        source, target = self.from_source.indices(step), self.from_target.indices(step)
+        nothing = torch.empty(0, dtype=torch.long)
+        source = self.from_source.indices(step) if self.from_source else nothing
+        target = self.from_target.indices(step)
         return source, self._shard("source", source), target, self._shard("target", target)
 
     def _shard(self, domain: DomainName, index: Tensor) -> Tensor:

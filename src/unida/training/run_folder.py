@@ -154,7 +154,7 @@ class RunFolder:
 
 def differences(stored: RunConfig, given: RunConfig) -> list[str]:
     """Return fields whose values differ, as 'steps=600'; a run may move to another device."""
-    free = ENVIRONMENT - {"source", "target"}
+    free = ENVIRONMENT - {"source", "target", "source_model"}
     then, now = ({**c.flat(), **c.flat()["settings"]} for c in (stored, given))
     return [
         f"{name}={value!r}"

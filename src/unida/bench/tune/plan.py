@@ -92,6 +92,9 @@ class Plan:
 
 def make_plan(config: RunConfig, given: StudyOptions) -> Plan:
     """Make the plan of a study, with every name and value checked."""
+    require(
+        not config.data.source_model, "source_model", config.data.source_model, "none in a study"
+    )
     config = check_config(config)
     criterion = _criterion(given)
     space = parse_space(given.space, config)
