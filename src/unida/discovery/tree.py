@@ -32,6 +32,8 @@ MAX_DEPTH = 6
 """Splits below a category."""
 ITERATIONS = 30
 """Of 2-means at most."""
+USUAL = 0.9
+"""Share of a known class's images that are called usual: those nearest to its mean."""
 HALF_SAMPLES = 8
 MAX_SAMPLE = 4000
 """Images that the stability is measured on."""
@@ -47,8 +49,7 @@ class NearestClass:
     Attributes:
         name: of the class.
         similarity: cosine of the two means.
-        mislabelled: whether the category is nearer to it than any two known classes are to each
-            other.
+        mislabelled: whether its images would be usual ones of that class.
     """
 
     name: str
@@ -106,7 +107,7 @@ def build_tree(
         merges=merge_order(means),
         splits=codes,
         stability=co_assignment(sorted_x[inside], of_sorted[inside] - 1, seed).tolist(),
-        known=nearest_classes(means, known, names),
+        known=nearest_classes(sorted_x, of_sorted, known, names),
         odd=odd,
     )
 
@@ -154,59 +155,54 @@ def two_means(x: Features) -> IntArray:
 
 
 def co_assignment(x: Features, group: IntArray, seed: int) -> FloatArray:
-    """Return (K,) stabilities: how often two images of a group stay together.
+    """Return (K,) stabilities: how well groups are found again in half samples.
 
     Half samples are clustered anew by k-means with as many clusters as there are groups. The
-    stability is the share of the pairs of images of a group that are in one cluster, its mean over
-    the half samples.
+    stability is the overlap of an image's group with its cluster, |G ∩ C| / |G ∪ C|, its mean over
+    the images of the group and the half samples.
     """
     count = int(group.max()) + 1
     rows = np.sort(subsample(len(x), MAX_SAMPLE, seed, "stability"))
     x, group = x[rows], group[rows]
-    sizes = np.bincount(group, minlength=count)
-    pairs = sizes * (sizes - 1)
+    sizes = np.bincount(group, minlength=count)[:, None]
     total = np.zeros(count)
     for i in range(HALF_SAMPLES):
         rng = np.random.default_rng(derive_seed(seed, "stability", i))
         half = x[rng.choice(len(x), max(count, len(x) // 2), replace=False)]
         state = derive_seed(seed, "stability start", i) % 2**32
         clusters = min(count, len(np.unique(half, axis=0)))
-        fitted = KMeans(clusters, n_init=1, random_state=state).fit(half)
+        fitted = KMeans(clusters, n_init=3, random_state=state).fit(half)
         cluster = nearest(x, fitted.cluster_centers_, 1)[0][:, 0]
-        counts = np.zeros((count, count))
-        np.add.at(counts, (group, cluster), 1)
-        total += (counts * (counts - 1)).sum(1) / np.maximum(pairs, 1)
-    return np.where(pairs > 0, total / HALF_SAMPLES, 1.0)
+        both = np.zeros((count, clusters))
+        np.add.at(both, (group, cluster), 1)
+        either = np.maximum(sizes + both.sum(0) - both, 1)
+        total += (both * both / either).sum(1) / np.maximum(sizes[:, 0], 1)
+    return total / HALF_SAMPLES
 
 
 def nearest_classes(
-    means: Features, known: KnownFeatures, names: dict[int, str]
+    x: Features, category: IntArray, known: KnownFeatures, names: dict[int, str]
 ) -> list[NearestClass | None]:
-    """Return the nearest known class of each category.
+    """Return the nearest known class of each category, by their means.
 
-    A category is probably mislabelled if it is nearer to a known class than any two known classes
-    are to each other.
+    A category is probably mislabelled if half of its images are nearer to the mean of that class
+    than `USUAL` of the class's own images are: they would be usual images of it.
     """
-    classes, number = np.unique(known.labels, return_inverse=True)
+    count, (classes, number) = category.max(), np.unique(known.labels, return_inverse=True)
     if not len(classes):
-        return [None] * len(means)
+        return [None] * int(count)
     known_means = normalize_rows(cluster_means(known.features, number, len(classes)))
-    means = normalize_rows(means)
-    index, distance = (found[:, 0] for found in nearest(means, known_means, 1))
-    limit = separation(known_means)
-    return [
-        NearestClass(names[label], 1 - float(d) ** 2 / 2, bool(d < limit))
-        if (label := int(classes[k])) in names
-        else None
-        for k, d in zip(index, distance, strict=True)
-    ]
-
-
-def separation(known_means: Features) -> float:
-    """Return the distance of the two most similar known classes; 0 of one class."""
-    if len(known_means) < 2:
-        return 0.0
-    return float(nearest(known_means, known_means, 2)[1][:, 1].min())
+    own = np.linalg.norm(known.features - known_means[number], axis=1)
+    inside = category > 0
+    means = normalize_rows(cluster_means(x[inside], category[inside] - 1, count))
+    found: list[NearestClass | None] = []
+    for k, (best, distance) in enumerate(zip(*nearest(means, known_means, 1), strict=True), 1):
+        c, similarity = int(best[0]), 1 - float(distance[0]) ** 2 / 2
+        typical = np.median(np.linalg.norm(x[category == k] - known_means[c], axis=1))
+        usual = bool(typical < np.quantile(own[number == c], USUAL))
+        name = names.get(int(classes[c]))
+        found.append(None if name is None else NearestClass(name, similarity, usual))
+    return found
 
 
 def odd_ones(x: Features, centre: Features) -> IntArray:
