@@ -132,7 +132,9 @@ def categories(data: ReportData) -> dict[str, Any] | None:
     found = []
     for category in summary.get("categories", ()):
         paths = _relative(category.get("representatives", ()), data.target_root)
-        found.append(category | {"representatives": paths})
+        odd = _relative(category.get("odd", ()), data.target_root)
+        found.append(category | {"representatives": paths, "odd": odd})
+    splits = data.splits
     text = repr(sorted(data.categories.items())).encode("utf-8", "surrogateescape")
     return {
         "id": hashlib.sha256(text).hexdigest()[:8],
@@ -142,6 +144,12 @@ def categories(data: ReportData) -> dict[str, Any] | None:
         "others": {
             "path": _relative(others, data.target_root),
             "category": [data.categories[path] for path in others],
+        },
+        "tree": splits
+        and {
+            "merges": summary["tree"]["merges"],
+            "splits": [splits.get(path, "") for path in data.target_paths],
+            "other_splits": [splits[path] for path in others],
         },
     }
 

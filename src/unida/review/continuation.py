@@ -17,6 +17,7 @@ from unida.methods.presets import load_config
 from unida.model import Model
 from unida.pipeline import check_config, run_claimed
 from unida.review.corrections import Corrections, read_corrections, read_review_target
+from unida.review.groups import edited_groups
 from unida.training.claim import claimed
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_text
@@ -39,7 +40,7 @@ class ReviewedRun:
     Attributes:
         run: its folder.
         corrections: names and labels.
-        categorized: images of all found categories.
+        categorized: images of all groups: the found categories, as they were edited.
         accepted: target images that were predicted to be of a known class.
     """
 
@@ -63,7 +64,8 @@ def read_reviewed_run(path: str | Path) -> ReviewedRun:
     table = read_predictions(target.run.predictions)
     rows = zip(table.paths, table.labels, table.confidence.tolist(), strict=True)
     accepted = tuple(LabelledImage(*row) for row in rows if row[1] != UNKNOWN)
-    return ReviewedRun(Path(path), corrections, target.categorized, accepted)
+    groups = edited_groups(target.categorized, corrections.merges, corrections.moves)
+    return ReviewedRun(Path(path), corrections, groups, accepted)
 
 
 def next_config(path: str | Path) -> RunConfig:
