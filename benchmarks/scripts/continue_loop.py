@@ -20,6 +20,7 @@ FILE.npy holds a row for each path in FILE.json, relative to DIR.
 import argparse
 import dataclasses
 import json
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -92,7 +93,13 @@ class Task:
 
 
 def train(task: Task, source: Path, out: Path) -> None:
-    """Train a frozen model; the run lies in `out`, as `unida adapt` leaves it."""
+    """Train a frozen model; the run lies in `out`, as `unida adapt` leaves it.
+
+    A run that is finished already is left as it is.
+    """
+    if RunFolder(out).done.exists():
+        return
+    shutil.rmtree(out, ignore_errors=True)
     config: RunConfig = task.job.config(source, Path("target"), out).replace(report=False)
     config = pipeline.check_config(config)
     of_source = task.rows.domain(read_labelled(source))
@@ -223,32 +230,32 @@ def loop(task: Task, pairs: Sequence[tuple[float, float]]) -> dict[str, Any]:
     return {"task": task.name, "review": reviewed, "before": before, "after": after}
 
 
-def grid() -> list[tuple[float, float]]:
+def grid(trusts: Sequence[float], confidences: Sequence[float]) -> list[tuple[float, float]]:
     """Return the pairs to compare: one value is varied at a time."""
-    trusts = [(trust, PRESENT[1]) for trust in TRUST]
-    return [*trusts, *((PRESENT[0], c) for c in MIN_CONFIDENCE if c != PRESENT[1])]
+    pairs = [(trust, PRESENT[1]) for trust in trusts] + [(PRESENT[0], c) for c in confidences]
+    return list(dict.fromkeys([PRESENT, *pairs]))
 
 
 def best_pair(lines: Sequence[dict[str, Any]]) -> tuple[float, float]:
     """Return the best value of each of the two, by the mean of H and New accuracy."""
-
-    def value(name: str, number: float) -> float:
-        other = {"trust": "min_confidence", "min_confidence": "trust"}[name]
-        fixed = dict(zip(("trust", "min_confidence"), PRESENT, strict=True))[other]
-        some = [a for line in lines for a in line["after"]
-                if a[name] == number and a[other] == fixed and "h" in a]  # fmt: skip
-        return mean((a["h"] + a["new"]) / 2 for a in some) if some else 0.0
-
-    return (
-        max(TRUST, key=lambda number: value("trust", number)),
-        max(MIN_CONFIDENCE, key=lambda number: value("min_confidence", number)),
-    )
+    best = list(PRESENT)
+    for place, name in enumerate(("trust", "min_confidence")):
+        other = ("trust", "min_confidence")[1 - place]
+        values: dict[float, list[float]] = {}
+        for after in (a for line in lines for a in line["after"] if "h" in a):
+            if after[other] == PRESENT[1 - place]:
+                values.setdefault(after[name], []).append((after["h"] + after["new"]) / 2)
+        if values:  # else nothing was pure enough to be named
+            best[place] = max(values, key=lambda number: mean(values[number]))
+    return best[0], best[1]
 
 
 def table(lines: Sequence[dict[str, Any]]) -> str:
     """Return the scores before and after as Markdown."""
-    head = ("| task | | trust | min. conf. | H | known | known, no rule | New | named right | source recall | least | "
-            "learned | right |\n|---|---|---:|---:|" + "---:|" * 9 + "\n")  # fmt: skip
+    head = (
+        "| task | | trust | min. conf. | H | known | known, no rule | New | named right | "
+        "source recall | least | learned | right |\n|---|---|---:|---:|" + "---:|" * 9 + "\n"
+    )
     rows = []
     for line in lines:
         r = line["review"]
@@ -280,14 +287,17 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="new folder for the runs")
     parser.add_argument("--tasks", required=True)
     parser.add_argument("--marked", default="", help="tasks on which the two options are chosen")
-    parser.add_argument("--pair", type=float, nargs=2, help="run all tasks with this pair only")
+    parser.add_argument("--trusts", type=float, nargs="*", default=TRUST, help="to compare")
+    parser.add_argument("--confidences", type=float, nargs="*", default=MIN_CONFIDENCE)
+    parser.add_argument("--pair", type=float, nargs=2, help="the pair chosen on another data set")
     parser.add_argument("--steps", type=int, default=1000)
     given = parser.parse_args()
     begin, protocol = time.time(), load_protocol(given.data)
     rows, lines = Embeddings(given.embeddings, given.root), []
     marked = parse_tasks(protocol, given.marked) if given.marked else []
     tasks = [*marked, *(t for t in parse_tasks(protocol, given.tasks) if t not in marked)]
-    pairs = grid()
+    pairs = grid(given.trusts, given.confidences)
+    given.out.mkdir(parents=True, exist_ok=True)
     for number, (source, target) in enumerate(tasks):
         if number == len(marked):
             chosen = tuple(given.pair) if given.pair else best_pair(lines)
@@ -295,7 +305,11 @@ def main() -> None:
         line = loop(prepare(given, source, target, rows), pairs)
         lines.append({"marked": number < len(marked), **line})
         print(table(lines[-1:]), f"{time.time() - begin:.0f} s", flush=True)
-    given.out.mkdir(parents=True, exist_ok=True)
+        write(given, lines)
+
+
+def write(given: argparse.Namespace, lines: Sequence[dict[str, Any]]) -> None:
+    """Write all tasks so far."""
     content = {"machine": describe(torch.device("cpu")), "steps": given.steps, "lines": lines}
     (given.out / "continue.json").write_text(json.dumps(content, indent=1) + "\n")
     head = "Made by benchmarks/scripts/continue_loop.py, in %. The reviewer is simulated (oracle)."

@@ -291,7 +291,8 @@ def test_10000_images_in_200_groups(
                 const card = id => document.querySelector(`.group[data-group="${id}"]`);
                 const press = (id, words) => [...card(id).querySelectorAll(".group-tools button")]
                     .find(b => b.textContent.startsWith(words)).click();
-                const timed = act => { const t = performance.now(); act(); return performance.now() - t; };
+                const now = () => performance.now();
+                const timed = act => { const t = now(); act(); return now() - t; };
                 return [timed(() => press(1, "Split")), timed(() => press(2, "Merge")),
                     timed(() => press(3, "Discard")), timed(() => press(4, "Odd")),
                     timed(() => document.getElementById("bar-discard").click()),

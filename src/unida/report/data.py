@@ -132,7 +132,7 @@ class ReportData:
 
     @cached_property
     def splits(self) -> dict[str, str] | None:
-        """How the images of each category are split further, by path; None where that is unknown."""
+        """How images of categories are split further, by path; None where that is unknown."""
         categories = [image.label for image in self._categorized]
         tree = self.category_summary and self.category_summary.get("tree")
         codes = read_splits(tree, categories)

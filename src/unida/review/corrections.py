@@ -3,11 +3,11 @@
     review.json           the corrections in force
     review-history/       one file for each save, named by its time, never overwritten
 
-Both hold {"names": {group: name}, "labels": {path: label}, "merges": {group: group}, "moves": {path:
-group}}, in "revision" the number of the save, and in "categories" a digest of the categories that
-all but the labels belong to: after another `unida discover`, category 3 may be another one. What
-merges and moves mean is in `unida.review.groups`; files of earlier versions have neither. A save holds the lock `review-history/.lock`, so that two
-servers of one run do not mix.
+Both hold {"names": {group: name}, "labels": {path: label}, "merges": {group: group}, "moves":
+{path: group}}, in "revision" the number of the save, and in "categories" a digest of the categories
+that all but the labels belong to: after another `unida discover`, category 3 may be another one.
+What merges and moves mean is in `unida.review.groups`; files of earlier versions have neither. A
+save holds the lock `review-history/.lock`, so that two servers of one run do not mix.
 """
 
 import dataclasses

@@ -36,8 +36,9 @@ def check_groups(names: Iterable[str], merges: Mapping[str, str]) -> str | None:
             final_group(group, merges)
     except UserError as error:
         return str(error)
-    gone = sorted(set(names) & merges.keys())
-    return f"The group {gone[0]!r} has a name but is part of another or discarded." if gone else None
+    for group in sorted(set(names) & merges.keys()):
+        return f"The group {group!r} has a name but is part of another or discarded."
+    return None
 
 
 def is_group(group: str, categories: frozenset[str]) -> bool:
