@@ -183,7 +183,7 @@ SECTIONS: dict[str, Callable[[ReportData], Any]] = {
     "diagnostics": lambda data: read_json(data.run.stored_diagnostics),
     "skipped": lambda data: {"files": data.skipped[:MAX_SKIPPED], "count": len(data.skipped)},
 }
-"""A function for each section of the page; page.js reads the values by these names."""
+"""A function for each section of the page; page.*.js read the values by these names."""
 
 
 def _relative(paths: Any, root: str) -> list[str]:

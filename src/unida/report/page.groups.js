@@ -148,7 +148,7 @@ function setUpCategories() {
   for (let i = 0; i < N; i++) if (T.category[i] && odd.has(T.path[i])) oddOnes.add(i);
   const range = count && count.low !== undefined && count.high !== undefined && count.low !== count.high ? ` Between ${count.low} and ${count.high} are likely.` : "";
   $("categories-how").textContent = `Clusters of the images called unknown${method ? ` (${method})` : ""}.${range} Names and edits stay in this browser, or in the run under \`unida review\`, and are part of the export.`;
-  $("group-order").onchange = drawCards;
+  $("group-order").onchange = sortCards;
   $("picking").onclick = () => $("picking").setAttribute("aria-pressed", $("picking").getAttribute("aria-pressed") !== "true");
   $("export-names").onclick = exportNames;
   $("move-to").onchange = () => { if ($("move-to").value) moveTo($("move-to").value); };
@@ -167,6 +167,10 @@ function drawCards() {
   view.cards = new Map(made.map(card => [card.id, card]));
   place($("groups"), made, FIRST);
   if (made.length) made[0].node.tabIndex = 0;
+}
+function sortCards() {
+  const ids = [...living().sort(orders[$("group-order").value]), NONE];
+  $("groups").append(...ids.filter(id => view.cards.has(id)).map(id => view.cards.get(id).node));
 }
 // After an edit: cards whose images have changed are made again, the others stay where they are.
 function refreshGroups() {
