@@ -185,21 +185,26 @@ def nearest_classes(
 ) -> list[NearestClass | None]:
     """Return the nearest known class of each category, by their means.
 
-    A category is probably mislabelled if half of its images are nearer to the mean of that class
-    than `USUAL` of the class's own images are: they would be usual images of it.
+    A category is probably mislabelled if half of its images would be usual ones of that class:
+    nearer to its mean than `USUAL` of its own images are, and than `USUAL` of the images of other
+    classes.
     """
     count, (classes, number) = category.max(), np.unique(known.labels, return_inverse=True)
     if not len(classes):
         return [None] * int(count)
     known_means = normalize_rows(cluster_means(known.features, number, len(classes)))
-    own = np.linalg.norm(known.features - known_means[number], axis=1)
     inside = category > 0
     means = normalize_rows(cluster_means(x[inside], category[inside] - 1, count))
     found: list[NearestClass | None] = []
     for k, (best, distance) in enumerate(zip(*nearest(means, known_means, 1), strict=True), 1):
         c, similarity = int(best[0]), 1 - float(distance[0]) ** 2 / 2
+        far = np.linalg.norm(known.features - known_means[c], axis=1)
+        own, others = far[number == c], far[number != c]
+        limits = [np.quantile(own, USUAL)]
+        if len(others):
+            limits.append(np.quantile(others, 1 - USUAL))
         typical = np.median(np.linalg.norm(x[category == k] - known_means[c], axis=1))
-        usual = bool(typical < np.quantile(own[number == c], USUAL))
+        usual = bool(typical < min(limits))
         name = names.get(int(classes[c]))
         found.append(None if name is None else NearestClass(name, similarity, usual))
     return found

@@ -305,6 +305,7 @@ function pickOdd(id) {
   if (!odd.length) { say(`${groupTitle(id)} has no odd ones.`); return; }
   card.grow(card.list.indexOf(odd[odd.length - 1]) + 1);
   pickOnly(odd);
+  card.box.querySelector(".picked")?.scrollIntoView({ block: "center" });
   say(`${plural(odd.length, "odd image", "odd images")} of ${groupTitle(id)} selected`);
 }
 function chooseGroup(id) {

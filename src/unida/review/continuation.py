@@ -132,6 +132,8 @@ def extend_source(
 ) -> PathLabels:
     """Return the source with the reviewed images; a corrected label overrides all others.
 
+    No class is lost: corrections that would take all images of one are refused.
+
     If only new classes came from the target, the target's look would give them away. So confident
     predictions of known classes that nobody corrected are added too.
     """
@@ -145,6 +147,11 @@ def extend_source(
         new.pop(path, None)
         if label != UNKNOWN:
             new[path] = spelling.get(label, label)
+    if lost := set(old.values()) - set(new.values()):
+        raise UserError(
+            f"No image of class {min(lost)!r} would be left: leave one of its labels as it was, or "
+            "continue an earlier run."
+        )
     _refuse_lookalikes(set(new.values()), run)
     if new == old:
         raise UserError(
