@@ -148,6 +148,7 @@ def test_everything_by_keyboard(page: "Page", run: RunFolder) -> None:
     assert halves["1"] + halves[part] == before["1"]
     assert halves["1"] >= halves[part]
     assert card(page, "1").evaluate("node => node === document.activeElement")
+    assert card(page, "1").evaluate("node => node.nextSibling.dataset.group") == part
     after(page, lambda: press("u"))
     assert sizes_shown(page) == before
     after(page, lambda: press("Shift+U"))

@@ -117,7 +117,7 @@ function dressCard({ id, node, words, list }) {
   if (near) facts.push(`nearest known class ${near.name} (${near.similarity.toFixed(2)})`);
   words.facts.replaceChildren(facts.join(" · "));
   if (near?.mislabelled) words.facts.append(el("b", { class: "flag", text: `probably mislabelled ${near.name}` }));
-  const odd = list.filter(i => oddOnes.has(i)), other = mostSimilar(id);
+  const odd = list.filter(i => oddOnes.has(i)), other = TREE && mostSimilar(id);
   words.tools.replaceChildren(
     ...(TREE ? [button("Split", () => splitGroup(id), { title: "Split in two (S)" })] : []),
     ...(other ? [button(`Merge with ${groupTitle(other)}`, () => mergeGroups([other, id], other), { title: "Merge with the most similar group (M)" })] : []),
@@ -160,17 +160,20 @@ function setUpCategories() {
   drawCards();
   renamed();
 }
+// In their order; what is in no group comes last.
+function shownGroups() {
+  const rest = members.has(NONE) || Object.values(corrections.merges).includes(NONE);
+  return [...living().sort(orders[$("group-order").value]), ...(rest ? [NONE] : [])];
+}
 function drawCards() {
   findWays();
-  const ids = living().sort(orders[$("group-order").value]);
-  const made = [...ids, ...(members.has(NONE) || Object.values(corrections.merges).includes(NONE) ? [NONE] : [])].map(groupCard);
+  const made = shownGroups().map(groupCard);
   view.cards = new Map(made.map(card => [card.id, card]));
   place($("groups"), made, FIRST);
-  if (made.length) made[0].node.tabIndex = 0;
+  keepTabStop();
 }
 function sortCards() {
-  const ids = [...living().sort(orders[$("group-order").value]), NONE];
-  $("groups").append(...ids.filter(id => view.cards.has(id)).map(id => view.cards.get(id).node));
+  $("groups").append(...shownGroups().map(id => view.cards.get(id).node));
 }
 // After an edit: cards whose images have changed are made again, the others stay where they are.
 function refreshGroups() {
@@ -179,20 +182,22 @@ function refreshGroups() {
   const at = document.activeElement?.closest?.(".group")?.dataset.group;
   regroup();
   findWays();
-  const ids = [...living(), ...(members.has(NONE) || Object.values(corrections.merges).includes(NONE) ? [NONE] : [])];
+  const ids = shownGroups();
   for (const [id, card] of view.cards) if (!ids.includes(id)) { card.node.remove(); view.cards.delete(id); view.chosen.delete(id); }
   for (const id of ids) {
     const m = members.get(id), same = m && before.get(id) === [...m.shown, -1, ...m.others].join();
     const old = view.cards.get(id);
     if (old && same) continue;
     const card = groupCard(id), shown = Math.max(FIRST, old ? old.box.children.length : 0);
+    const near = view.cards.get(id.split(".")[0]);  // what it was split from
     if (old) old.node.replaceWith(card.node);
-    else if (id === NONE) $("groups").append(card.node);
-    else (view.cards.get(id.split(".")[0])?.node || $("groups").lastChild)?.after(card.node) ?? $("groups").append(card.node);
+    else if (near) near.node.after(card.node);
+    else $("groups").insertBefore(card.node, id === NONE ? null : view.cards.get(NONE)?.node || null);
     card.grow(shown);
     view.cards.set(id, card);
   }
   for (const card of view.cards.values()) dressCard(card);
+  keepTabStop();
   if (at !== undefined && !document.activeElement?.closest?.(".group")) (view.cards.get(at) || view.cards.values().next().value)?.node.focus();
   refreshBar();
   renamed();
@@ -222,7 +227,7 @@ function mergeChosen(at = "") {
   const ids = [...view.chosen];
   if (ids.length > 1) mergeGroups(ids, ids.find(id => corrections.names[id]) || ids[0]);
   else {
-    const id = ids[0] || at, other = id && id !== NONE && mostSimilar(id);
+    const id = ids[0] || at, other = TREE && id && id !== NONE && mostSimilar(id);
     if (other) mergeGroups([other, id], other);
   }
 }
@@ -318,6 +323,10 @@ function clearSelection() {
   const chosen = [...view.chosen];
   pickOnly([]);
   for (const id of chosen) if (view.cards.has(id)) dressCard(view.cards.get(id));
+}
+function keepTabStop() {
+  const cards = [...view.cards.values()];
+  if (cards.length && !cards.some(card => card.node.tabIndex === 0)) cards[0].node.tabIndex = 0;
 }
 function focusCard(id) {
   const card = view.cards.get(id);
