@@ -13,7 +13,6 @@ import unida
 from tests.contract.runs import run_killed
 from tests.images import read_csv
 from tests.tasks import QUICK, Task, write_task
-from unida.bench.entries import BenchEntry
 from unida.bench.jobs import plan
 from unida.cli.main import main
 from unida.config import RunConfig
@@ -92,7 +91,7 @@ def test_killed_and_resumed_equals_uninterrupted(task: Task, tmp_path: Path, fro
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     run_adaptation(make_config(task, whole, frozen=frozen))
     config = make_config(task, broken, frozen=frozen)
-    run_killed(config, BenchEntry("glc", "glc"), 13)
+    run_killed(config, 13)
     run_adaptation(config, resume=True)
     for name in ("model.safetensors", "predictions.csv"):
         assert (broken / name).read_bytes() == (whole / name).read_bytes()
@@ -102,7 +101,7 @@ def test_another_source_model_is_not_continued_with(task: Task, tmp_path: Path) 
     model, out = tmp_path / "model.safetensors", tmp_path / "run"
     shutil.copy(task.source / "model.safetensors", model)
     config = make_config(task, out).replace(source_model=str(model))
-    run_killed(config, BenchEntry("glc", "glc"), 13)
+    run_killed(config, 13)
     load(model, "cpu").with_rule("threshold:0.5").save(model)
     with pytest.raises(UserError, match="other contents of the source model"):
         run_adaptation(config, resume=True)

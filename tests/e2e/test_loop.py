@@ -120,6 +120,10 @@ def test_a_named_category_is_a_known_class_of_the_next_run(
     eights = model.score([Path(path) for path in images(digits, 8)])[1].probs.argmax(1)
     assert (eights == model.classes.index("eight")).mean() > 0.8
     assert "eight" in {row["label"] for row in rows}
+    for number, name in enumerate(model.classes[:4]):  # no class of the source is lost
+        own = sorted((digits.source / name).glob("*.png"))
+        best = model.score(own)[1].probs.argmax(1)
+        assert (best == number).mean() > 0.5, name
 
 
 def test_a_continued_run_can_be_continued_and_resumed(

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from unida.cli.adapt import Adapt
@@ -19,6 +20,7 @@ from unida.review.continuation import (
     next_config,
 )
 from unida.review.corrections import Corrections
+from unida.review.groups import edited_groups
 from unida.training.run_folder import RunFolder
 
 
@@ -92,7 +94,7 @@ class TestExtendSource:
         assert self.after({"1": "caf\u00e9"}, {}) == {"/t/1.png": "caf\u0065\u0301"}
 
     def test_a_corrected_label_wins_over_everything(self) -> None:
-        labels = {"/t/1.png": "dog", "/t/2.png": "fox", "/s/a.png": "dog"}
+        labels = {"/t/1.png": "dog", "/t/2.png": "cat", "/s/a.png": "dog"}
         assert self.after({"1": "fox"}, labels) == labels
 
     def test_unknown_takes_an_image_out(self) -> None:
@@ -111,6 +113,30 @@ class TestExtendSource:
         )
         added = extend_source(self.OLD, reviewed, 0.5, trust=0.9).items() - self.OLD.items()
         assert dict(added) == {"/t/1.png": "fox", "/t/5.png": "cat", "/t/8.png": "dog"}
+
+    def test_no_class_is_lost(self) -> None:
+        """Whatever is named, moved and corrected, the images of the old source stay."""
+        rng = np.random.default_rng(0)
+        old = {f"/s/{i}.png": f"class {i % 5}" for i in range(20)}
+        target, words = [f"/t/{i}.png" for i in range(40)], ["class 1", "fox", "elk", "unknown"]
+        for _ in range(50):
+            draws = iter(rng.permutation(target))
+            found = tuple(
+                LabelledImage(next(draws), str(k), float(c))
+                for k, c in zip(rng.integers(1, 4, 20), rng.random(20), strict=True)
+            )
+            accepted = tuple(LabelledImage(next(draws), "class 0", 0.95) for _ in range(10))
+            labels = {str(p): str(rng.choice(words)) for p in rng.choice(target, 8, replace=False)}
+            moves = {str(p): str(rng.integers(0, 4)) for p in rng.choice(target, 5, replace=False)}
+            groups = edited_groups(found, {"3": "1"}, moves)
+            corrections = Corrections({"1": "fox", "2": "class 4"}, labels)
+            reviewed = ReviewedRun(Path("run"), corrections, groups, accepted)
+            new = extend_source(old, reviewed, 0.5, trust=0.9)
+            assert old.items() <= new.items()
+
+    def test_corrections_that_leave_a_class_without_images_are_refused(self) -> None:
+        with pytest.raises(UserError, match="No image of class 'cat' would be left"):
+            self.after({"1": "fox"}, {"/s/a.png": "unknown"})
 
     def test_names_that_differ_in_case_are_refused(self) -> None:
         for names in ({"1": "Cat"}, {"1": "fox", "2": "Fox"}):

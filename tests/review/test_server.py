@@ -25,6 +25,7 @@ from unida.errors import UserError
 from unida.report.page import render
 from unida.review.corrections import (
     MAX_NAME_LENGTH,
+    Corrections,
     CorrectionStore,
     parse_corrections,
     read_corrections,
@@ -45,7 +46,8 @@ PAGE = render({})
 ODD = "/images/\udcff\n,.png"
 """A file name that is not valid UTF-8, in one line or free of commas."""
 IMAGES = ("/images/a.png", "/images/b.png", "/images/c.png", ODD)
-STATE = {"names": {"1": "zebra"}, "labels": {"/images/b.png": "dog", ODD: "unknown"}}
+UNEDITED: dict[str, Any] = {"merges": {}, "moves": {}}
+STATE = {"names": {"1": "zebra"}, "labels": {"/images/b.png": "dog", ODD: "unknown"}} | UNEDITED
 
 
 def write_categories(run: Path, members: dict[str, tuple[str, float]]) -> None:
@@ -142,7 +144,7 @@ class TestThePage:
         assert headers["Cache-Control"] == "no-store"
 
     def test_what_is_saved_comes_back(self, client: Client, run: Path) -> None:
-        empty = {"names": {}, "labels": {}, "revision": 0}
+        empty = {"names": {}, "labels": {}, "revision": 0} | UNEDITED
         assert json.loads(client.get("/saved")[1]) == empty
         assert client.save(STATE) == (200, STATE | {"revision": 1})
         assert json.loads(client.get("/saved")[1]) == STATE | {"revision": 1}
@@ -152,7 +154,7 @@ class TestThePage:
         names = {"1": "  ze\x00bra \n\u2028 e\u0301 ", "2": "\t"}
         labels = {"/images/a.png": "UNKNOWN", "/images/b.png": "", ODD: "\ud800x"}
         assert client.save({"names": names, "labels": labels})[0] == 200
-        assert stored(run) == {
+        assert stored(run) == UNEDITED | {
             "names": {"1": "ze bra é"},
             "labels": {"/images/a.png": "unknown", ODD: "x"},
         }
@@ -236,6 +238,15 @@ class TestRefusals:
             {"names": {"1": "z" * (MAX_NAME_LENGTH + 1)}},
             {"names": {"1": "Unknown"}},
             {"names": {"1": "zebra"}, "base": []},
+            {"names": {"0": "zebra"}},
+            {"merges": {"1": "3"}},
+            {"merges": {"0": "1"}},
+            {"merges": {"1": "1"}},
+            {"merges": {"1": "2", "2": "1"}},
+            {"merges": {"1": "2"}, "names": {"1": "zebra"}},
+            {"moves": {"/etc/passwd": "1"}},
+            {"moves": {"/images/a.png": "3.01"}},
+            {"moves": {"/images/a.png": "1./.."}},
         ]
         for content in refused:
             status, answer = client.save(content)
@@ -324,7 +335,7 @@ class TestCorrectionStore:
         status, state = client.save({"names": {"1": "zebra"}, "labels": labels, "base": base})
         assert status == 200
         merged = {"names": {"1": "quagga"}, "labels": {IMAGES[1]: "cat"}}
-        assert state == merged | {"revision": 3}
+        assert state == merged | {"revision": 3} | UNEDITED
 
     def test_what_was_changed_elsewhere_too_is_a_conflict(self, client: Client, run: Path) -> None:
         base = {"names": {"1": "zebra"}, "labels": {}}
@@ -336,7 +347,8 @@ class TestCorrectionStore:
         assert status == 409
         assert "category 1" in answer["error"]
         assert "'horse'" in answer["error"]
-        assert answer["saved"] == {
+        assert not answer["groups"]
+        assert answer["saved"] == UNEDITED | {
             "names": {"1": "horse"}, "labels": {IMAGES[0]: "dog"}, "revision": 2
         }  # fmt: skip
         assert stored(run)["names"] == {"1": "horse"}
@@ -401,11 +413,12 @@ class TestCorrectionStore:
         assert not list(run.glob(".*"))
 
     def test_names_do_not_pass_to_categories_found_anew(self, run: Path) -> None:
-        CorrectionStore(read_review_target(run)).save(STATE)
+        edits = {"merges": {"2": "0"}, "moves": {IMAGES[0]: "new.1"}}
+        CorrectionStore(read_review_target(run)).save(STATE | edits)
         write_categories(run, {IMAGES[2]: ("1", 0.9)})
         saved, outdated = read_corrections(read_review_target(run))
         assert outdated
-        assert (saved.names, saved.labels) == ({}, STATE["labels"])
+        assert saved == Corrections(labels=STATE["labels"])
 
     def test_a_damaged_file_is_reported(self, run: Path) -> None:
         for text in ("{", "[]", '{"labels": {"/gone.png": "dog"}}'):

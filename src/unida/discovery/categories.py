@@ -1,10 +1,12 @@
 """`categories.csv` and `categories.json`: the novel categories of a run, written and read.
 
 categories.csv    path, category, confidence: a row for each image that was called unknown
-categories.json   how many categories there are, and the size, suggested name and
-                  representative images of each
+categories.json   how many categories there are, and the size, suggested name, representative
+                  images, stability, nearest known class and odd images of each; in "tree", their
+                  merges and splits (unida.discovery.tree), absent in files of earlier versions
 """
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from unida.discovery.clustering import MIN_IMAGES, NO_CATEGORY
+from unida.discovery.tree import GroupTree, to_json
 from unida.errors import UserError
 from unida.training.run_folder import RunFolder, write_lines, write_text
 from unida.types import FloatArray, IntArray
@@ -34,6 +37,7 @@ class Categories:
         low: lower end of the interval for the number of categories.
         high: upper end.
         algorithm: that found them.
+        tree: over the images; None where it was not built.
     """
 
     paths: list[str]
@@ -44,6 +48,7 @@ class Categories:
     low: int
     high: int
     algorithm: str
+    tree: GroupTree | None = None
 
     def __len__(self) -> int:
         return len(self.representatives)
@@ -60,6 +65,8 @@ class Categories:
     def _summary(self) -> dict[str, Any]:
         sizes = np.bincount(self.category, minlength=len(self) + 1)
         described = zip(self.representatives, self.names, strict=True)
+        about = [self._about(k) for k in range(len(self))]
+        tree = {"tree": to_json(self.tree, self.category)} if self.tree else {}
         return {
             "count": {"estimate": len(self), "low": self.low, "high": self.high},
             "method": self.algorithm,
@@ -67,8 +74,21 @@ class Categories:
             "none_of_these": int(sizes[NO_CATEGORY]),
             "categories": [
                 {"id": k, "size": int(sizes[k]), "name": name, "representatives": paths}
+                | about[k - 1]
                 for k, (paths, name) in enumerate(described, 1)
             ],
+            **tree,
+        }
+
+    def _about(self, k: int) -> dict[str, Any]:
+        """Return what the tree says about the category of index k."""
+        if not self.tree:
+            return {}
+        nearest = self.tree.known[k]
+        return {
+            "stability": round(self.tree.stability[k], 4),
+            "nearest_known": dataclasses.asdict(nearest) if nearest else None,
+            "odd": [self.paths[i] for i in self.tree.odd[k]],
         }
 
     def __str__(self) -> str:

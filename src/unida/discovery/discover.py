@@ -9,8 +9,9 @@ import numpy as np
 from unida.discovery.algorithms import ALGORITHMS, DEFAULT, resolve_algorithm
 from unida.discovery.categories import Categories
 from unida.discovery.clustering import find_categories, representatives, select_known
-from unida.discovery.clusters import normalize_rows
+from unida.discovery.clusters import KnownFeatures, normalize_rows
 from unida.discovery.names import is_text_image_model, suggest_names
+from unida.discovery.tree import build_tree
 from unida.errors import UserError
 from unida.evaluation.feature_store import read_feature_store
 from unida.methods.presets import load_config
@@ -43,6 +44,8 @@ def discover(run: RunFolder | str | Path, algorithm: str = DEFAULT, seed: int = 
     )
     found = find_categories(features, known, ALGORITHMS[algorithm], seed)
     paths, x = [predictions.paths[i] for i in np.flatnonzero(unknown)], normalize_rows(features)
+    unit_known = KnownFeatures(normalize_rows(known.features), known.labels)
+    class_names = {int(store.best[i]): predictions.labels[i] for i in np.flatnonzero(~unknown)}
     shown = []
     for k, centre in enumerate(found.centres, 1):
         rows = np.flatnonzero(found.category == k)
@@ -56,6 +59,7 @@ def discover(run: RunFolder | str | Path, algorithm: str = DEFAULT, seed: int = 
         low=found.low,
         high=found.high,
         algorithm=algorithm,
+        tree=build_tree(x, found.category, unit_known, class_names, seed),
     )
 
 

@@ -140,7 +140,9 @@ def categories(data: ReportData) -> dict[str, Any] | None:
     found = []
     for category in summary.get("categories", ()):
         paths = _relative(category.get("representatives", ()), data.target_root)
-        found.append(category | {"representatives": paths})
+        odd = _relative(category.get("odd", ()), data.target_root)
+        found.append(category | {"representatives": paths, "odd": odd})
+    splits = data.splits
     text = repr(sorted(data.categories.items())).encode("utf-8", "surrogateescape")
     return {
         "id": hashlib.sha256(text).hexdigest()[:8],
@@ -150,6 +152,12 @@ def categories(data: ReportData) -> dict[str, Any] | None:
         "others": {
             "path": _relative(others, data.target_root),
             "category": [data.categories[path] for path in others],
+        },
+        "tree": splits
+        and {
+            "merges": summary["tree"]["merges"],
+            "splits": [splits.get(path, "") for path in data.target_paths],
+            "other_splits": [splits[path] for path in others],
         },
     }
 
@@ -183,7 +191,7 @@ SECTIONS: dict[str, Callable[[ReportData], Any]] = {
     "diagnostics": lambda data: read_json(data.run.stored_diagnostics),
     "skipped": lambda data: {"files": data.skipped[:MAX_SKIPPED], "count": len(data.skipped)},
 }
-"""A function for each section of the page; page.js reads the values by these names."""
+"""A function for each section of the page; page.*.js read the values by these names."""
 
 
 def _has_no_pictures(data: ReportData) -> bool:

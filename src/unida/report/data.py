@@ -11,7 +11,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from unida.data.samples import read_labelled
-from unida.discovery.categories import read_categories
+from unida.discovery.categories import LabelledImage, read_categories
+from unida.discovery.tree import read_splits
 from unida.errors import UserError, require
 from unida.evaluation.feature_store import FeatureStore, read_feature_store
 from unida.methods.presets import load_config
@@ -139,7 +140,21 @@ class ReportData:
         """Category by path, of the images that are in one."""
         if self.category_summary is None:
             return {}
-        return {image.path: int(image.label) for image in read_categories(self.run.categories)}
+        return {image.path: int(image.label) for image in self._categorized}
+
+    @cached_property
+    def splits(self) -> dict[str, str] | None:
+        """How images of categories are split further, by path; None where that is unknown."""
+        categories = [image.label for image in self._categorized]
+        tree = self.category_summary and self.category_summary.get("tree")
+        codes = read_splits(tree, categories)
+        if codes is None:
+            return None
+        return {image.path: code for image, code in zip(self._categorized, codes, strict=True)}
+
+    @cached_property
+    def _categorized(self) -> tuple[LabelledImage, ...]:
+        return read_categories(self.run.categories)
 
     @cached_property
     def skipped(self) -> list[list[str]]:

@@ -13,12 +13,14 @@ from typing import Any
 
 from unida.utils.json_text import finite
 
+_SCRIPTS = ("tools", "corrections", "pictures", "map", "gallery", "groups", "sections")
+"""Parts of the script, page.NAME.js; page.js comes last and starts it."""
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
 def render(content: dict[str, Any]) -> str:
     """Return the page of what `collect` returned."""
-    style, script = _part("page.css"), _part("page.js")
+    style, script = _part("page.css"), _script()
     return _fill(
         _part("page.html"),
         {
@@ -32,7 +34,7 @@ def render(content: dict[str, Any]) -> str:
 
 def policy() -> str:
     """Allow the page's script, styles and images, and requests to `unida review`."""
-    style, script = (_digest(_part(name)) for name in ("page.css", "page.js"))
+    style, script = _digest(_part("page.css")), _digest(_script())
     return (
         f"default-src 'none'; script-src {script}; style-src {style}; "
         "img-src data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'"
@@ -55,6 +57,12 @@ def _fill(template: str, parts: dict[str, str]) -> str:
         name, _, rest = piece.partition("}}")
         filled += [parts[name], rest]
     return "".join(filled)
+
+
+def _script() -> str:
+    """Return all parts in one function, so that they share their names with nobody else."""
+    parts = [*(_part(f"page.{name}.js") for name in _SCRIPTS), _part("page.js")]
+    return '"use strict";\n(() => {\n' + "\n".join(parts) + "})();\n"
 
 
 def _digest(text: str) -> str:

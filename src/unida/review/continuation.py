@@ -22,6 +22,7 @@ from unida.methods.presets import load_config
 from unida.model import Model
 from unida.pipeline import check_config, run_claimed
 from unida.review.corrections import Corrections, read_corrections, read_review_target
+from unida.review.groups import edited_groups
 from unida.training.claim import claimed
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_file, write_text
@@ -44,7 +45,7 @@ class ReviewedRun:
     Attributes:
         run: its folder.
         corrections: names and labels.
-        categorized: images of all found categories.
+        categorized: images of all groups: the found categories, as they were edited.
         accepted: target images that were predicted to be of a known class.
     """
 
@@ -68,7 +69,8 @@ def read_reviewed_run(path: str | Path) -> ReviewedRun:
     table = read_predictions(target.run.predictions)
     rows = zip(table.paths, table.labels, table.confidence.tolist(), strict=True)
     accepted = tuple(LabelledImage(*row) for row in rows if row[1] != UNKNOWN)
-    return ReviewedRun(Path(path), corrections, target.categorized, accepted)
+    groups = edited_groups(target.categorized, corrections.merges, corrections.moves)
+    return ReviewedRun(Path(path), corrections, groups, accepted)
 
 
 def next_config(path: str | Path) -> RunConfig:
@@ -177,6 +179,8 @@ def extend_source(
 ) -> PathLabels:
     """Return the source with the reviewed images; a corrected label overrides all others.
 
+    No class is lost: corrections that would take all images of one are refused.
+
     If only new classes came from the target, the target's look would give them away. So confident
     predictions of known classes that nobody corrected are added too.
     """
@@ -190,6 +194,11 @@ def extend_source(
         new.pop(path, None)
         if label != UNKNOWN:
             new[path] = spelling.get(label, label)
+    if lost := set(old.values()) - set(new.values()):
+        raise UserError(
+            f"No image of class {min(lost)!r} would be left: leave one of its labels as it was, or "
+            "continue an earlier run."
+        )
     _refuse_lookalikes(set(new.values()), run)
     if new == old:
         raise UserError(

@@ -1,12 +1,13 @@
-"""A reviewer's corrections of a run: names of found categories, labels of single images.
+"""A reviewer's corrections of a run: names and edits of found categories, labels of images.
 
     review.json           the corrections in force
     review-history/       one file for each save, named by its time, never overwritten
 
-Both hold {"names": {category: name}, "labels": {path: label}}, in "revision" the number of the
-save, and in "categories" a digest of the categories that the names belong to: after another `unida
-discover`, category 3 may be another one. A save holds the lock `review-history/.lock`, so that two
-servers of one run do not mix.
+Both hold {"names": {group: name}, "labels": {path: label}, "merges": {group: group}, "moves":
+{path: group}}, in "revision" the number of the save, and in "categories" a digest of the categories
+that all but the labels belong to: after another `unida discover`, category 3 may be another one.
+What merges and moves mean is in `unida.review.groups`; files of earlier versions have neither. A
+save holds the lock `review-history/.lock`, so that two servers of one run do not mix.
 """
 
 import dataclasses
@@ -24,6 +25,7 @@ from typing import Any
 
 from unida.discovery.categories import LabelledImage, read_categories
 from unida.errors import UserError
+from unida.review.groups import NO_GROUP, check_groups, final_group, is_group
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder, write_text
 from unida.types import UNKNOWN
@@ -32,6 +34,10 @@ from unida.utils.locks import NO_LOCKS, held
 from unida.utils.lookalikes import look_of
 
 MAX_NAME_LENGTH = 200
+PARTS = ("names", "labels", "merges", "moves")
+"""What can be corrected, each by key."""
+OF_GROUPS = ("names", "merges")
+"""Those whose keys are groups; of the others they are paths."""
 _NOT_IN_NAMES = ("Cc", "Cs", "Zl", "Zp")  # control characters, surrogates, line separators
 
 
@@ -40,17 +46,21 @@ class Corrections:
     """The corrections of a run.
 
     Attributes:
-        names: of categories, by their id as text.
+        names: of groups, by their id as text; a category is a group.
         labels: of images, by their path as in predictions.csv; `unknown` is a label too.
+        merges: groups that are part of another, `0` for discarded ones.
+        moves: groups of images that were moved, by path; `0` for none.
         revision: number of the save; 0 before the first.
     """
 
     names: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
+    merges: dict[str, str] = field(default_factory=dict)
+    moves: dict[str, str] = field(default_factory=dict)
     revision: int = field(default=0, compare=False)
 
     def __bool__(self) -> bool:
-        return bool(self.names or self.labels)
+        return bool(self.names or self.labels or self.merges or self.moves)
 
 
 class ConflictError(UserError):
@@ -58,11 +68,12 @@ class ConflictError(UserError):
 
     Attributes:
         current: the corrections in force.
+        groups: whether edits of groups contradict each other, rather than single values.
     """
 
-    def __init__(self, reason: str, current: Corrections) -> None:
+    def __init__(self, reason: str, current: Corrections, groups: bool = False) -> None:
         super().__init__(reason)
-        self.current = current
+        self.current, self.groups = current, groups
 
 
 @dataclass(frozen=True)
@@ -100,7 +111,7 @@ def read_review_target(path: str | Path) -> ReviewTarget:
 
 
 def read_corrections(target: ReviewTarget) -> tuple[Corrections, bool]:
-    """Read the corrections in force, and whether names of earlier categories were dropped."""
+    """Read the corrections in force, and whether those of earlier categories were dropped."""
     path = target.run.review
     if not path.exists():
         return Corrections(), False
@@ -113,9 +124,10 @@ def read_corrections(target: ReviewTarget) -> tuple[Corrections, bool]:
             f"{path} cannot be used ({error}): put the newest complete file of "
             f"{target.run.review_history} in its place."
         ) from error
-    if digest == target.digest or not corrections.names:
+    of_groups = (corrections.names, corrections.merges, corrections.moves)
+    if digest == target.digest or not any(of_groups):
         return corrections, False
-    return dataclasses.replace(corrections, names={}), True
+    return Corrections(labels=corrections.labels, revision=corrections.revision), True
 
 
 def parse_corrections(
@@ -128,11 +140,13 @@ def parse_corrections(
         target: what can be corrected.
         existing_categories: refuse categories that the run does not have.
     """
-    names, labels = (_texts(content, key) for key in ("names", "labels"))
-    missing = names.keys() - target.categories if existing_categories else set()
-    if missing:
-        raise UserError(f"This run has no category {min(missing)[:20]!r}.")
-    for path in labels:
+    names, labels, merges, moves = (_texts(content, key) for key in PARTS)
+    if existing_categories:
+        _check_existing({*names, *merges}, target)
+        _check_existing({*merges.values(), *moves.values()} - {NO_GROUP}, target)
+    if why := check_groups(names, merges):
+        raise UserError(why)
+    for path in (*labels, *moves):
         if path not in target.paths:
             raise UserError(f"No target image of this run is called {path[-MAX_NAME_LENGTH:]!r}.")
     if UNKNOWN in names.values():
@@ -140,7 +154,14 @@ def parse_corrections(
     revision = content.get("revision", 0)
     if type(revision) is not int or revision < 0:
         raise UserError("A whole number of 0 or more is expected in 'revision'.")
-    return Corrections(names, labels, revision)
+    return Corrections(names, labels, merges, moves, revision)
+
+
+def _check_existing(groups: set[str], target: ReviewTarget) -> None:
+    """Refuse groups that the run cannot have."""
+    for group in sorted(groups):
+        if not is_group(group, target.categories):
+            raise UserError(f"This run has no category {group[:20]!r}.")
 
 
 class CorrectionStore:
@@ -203,13 +224,13 @@ class CorrectionStore:
 
 def merge(base: Corrections, new: Corrections, current: Corrections) -> Corrections:
     """Apply the changes from `base` to `new` to the current corrections."""
-    parts = {}
-    for part in ("names", "labels"):
+    parts: dict[str, Any] = {}
+    for part in PARTS:
         old, ours, theirs = (getattr(state, part) for state in (base, new, current))
         changed = {key for key in old.keys() | ours.keys() if old.get(key) != ours.get(key)}
         for key in sorted(changed):
             if theirs.get(key) not in (old.get(key), ours.get(key)):
-                what = f"category {key}" if part == "names" else key[-MAX_NAME_LENGTH:]
+                what = f"category {key}" if part in OF_GROUPS else key[-MAX_NAME_LENGTH:]
                 raise ConflictError(
                     f"{what} is {theirs.get(key, '')!r} in another window by now, "
                     f"and {ours.get(key, '')!r} in this one.",
@@ -217,7 +238,23 @@ def merge(base: Corrections, new: Corrections, current: Corrections) -> Correcti
                 )
         kept = {key: value for key, value in theirs.items() if key not in changed}
         parts[part] = kept | {key: value for key, value in ours.items() if key in changed}
-    return Corrections(parts["names"], parts["labels"])
+    merged = Corrections(**parts)
+    if why := check_groups(merged.names, merged.merges) or _check_moves(base, new, current, merged):
+        raise ConflictError(f"Groups were edited in another window too. {why}", current, True)
+    return merged
+
+
+def _check_moves(
+    base: Corrections, new: Corrections, current: Corrections, merged: Corrections
+) -> str | None:
+    """Return which image was moved into a group that was discarded at the same time, or None."""
+    for side in (new, current):
+        for path, group in side.moves.items():
+            is_changed = base.moves.get(path) != group and merged.moves.get(path) == group
+            was, now = (final_group(group, state.merges) for state in (side, merged))
+            if is_changed and now == NO_GROUP != was:
+                return f"The group of {path[-MAX_NAME_LENGTH:]!r} was discarded."
+    return None
 
 
 def _new_history_file(folder: Path) -> Path:

@@ -256,9 +256,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             state = get()
         except ConflictError as error:
-            raise _RefusedError(
-                HTTPStatus.CONFLICT, str(error), saved=dataclasses.asdict(error.current)
-            ) from None
+            more = {"saved": dataclasses.asdict(error.current), "groups": error.groups}
+            raise _RefusedError(HTTPStatus.CONFLICT, str(error), **more) from None
         except UserError as error:
             raise _RefusedError(_status_of(error), str(error)) from None
         self._send_json(dataclasses.asdict(state), HTTPStatus.OK)
