@@ -20,8 +20,10 @@ class Discover(Command):
 
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a finished run."""
-    algorithm: str = "class_size_prior"
-    """class_size_prior, kmeans, hdbscan or semi_supervised (docs/discover.md)."""
+    count: int | None = None
+    """How many categories there are; estimated if left out."""
+    algorithm: str | None = None
+    """An algorithm of an earlier version: it is replaced, with a warning."""
     seed: int = 0
     """Seed of all random draws."""
     vocabulary: Path | None = None
@@ -44,7 +46,7 @@ class Discover(Command):
         run = RunFolder(self.run)
         vocabulary = read_vocabulary(self.vocabulary) if self.vocabulary else []
         model = find_text_image_model(run, self.names_from) if vocabulary else None
-        categories = discover(run, self.algorithm, self.seed)
+        categories = discover(run, self.algorithm, self.seed, self.count)
         if model:
             categories = name_categories(categories, model, vocabulary, self.prompt)
         categories.save(run)

@@ -34,6 +34,7 @@ class Categories:
         low: lower end of the interval for the number of categories.
         high: upper end.
         algorithm: that found them.
+        note: why the features do not support a number; empty where they do.
     """
 
     paths: list[str]
@@ -44,6 +45,7 @@ class Categories:
     low: int
     high: int
     algorithm: str
+    note: str = ""
 
     def __len__(self) -> int:
         return len(self.representatives)
@@ -61,7 +63,13 @@ class Categories:
         sizes = np.bincount(self.category, minlength=len(self) + 1)
         described = zip(self.representatives, self.names, strict=True)
         return {
-            "count": {"estimate": len(self), "low": self.low, "high": self.high},
+            "count": {
+                "estimate": len(self),
+                "low": self.low,
+                "high": self.high,
+                "supported": not self.note,
+                "note": self.note,
+            },
             "method": self.algorithm,
             "images": len(self.paths),
             "none_of_these": int(sizes[NO_CATEGORY]),
@@ -79,7 +87,8 @@ class Categories:
         found = "one category" if len(self) == 1 else f"{len(self)} categories"
         if self.low != self.high:
             found += f" (between {self.low} and {self.high} are likely)"
-        return f"{found} among {n} images called unknown; {outside} images are in none"
+        doubt = f"; the number is a guess: {self.note}" if self.note else ""
+        return f"{found} among {n} images called unknown; {outside} images are in none{doubt}"
 
 
 @dataclass(frozen=True)
