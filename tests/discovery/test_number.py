@@ -5,7 +5,14 @@ import pytest
 
 from tests.discovery.test_clustering import blobs, novel_and_known
 from unida.discovery.clusters import KnownFeatures, normalize_rows
-from unida.discovery.number import best_f1, count_categories, count_novel, weights_of
+from unida.discovery.number import (
+    best_f1,
+    count_categories,
+    count_novel,
+    cut_tree,
+    weighted_quantile,
+    weights_of,
+)
 
 
 def test_f1_is_that_of_the_best_cluster() -> None:
@@ -22,9 +29,25 @@ def test_a_novel_cluster_holds_a_larger_share_of_the_rejected_images() -> None:
 
 
 def test_weights_fall_with_the_distance_to_the_best_score() -> None:
-    weights = weights_of(np.array([0.5, 0.8, 0.8]))
+    weights = weights_of(np.array([0.5, 0.8, 0.8]), np.array([1.0, 1.0, 3.0]))
     assert weights.sum() == pytest.approx(1)
-    assert weights[1] == weights[2] > 1000 * weights[0]
+    assert weights[2] == pytest.approx(3 * weights[1])
+    assert weights[1] > 1000 * weights[0]
+
+
+def test_quantiles_are_of_the_weights() -> None:
+    counts, weights = np.array([9, 2, 5]), np.array([1.0, 1.0, 2.0])
+    found = [weighted_quantile(counts, weights, q) for q in (0.2, 0.5, 0.74, 0.76, 1)]
+    assert found == [2, 5, 5, 9, 9]
+
+
+def test_a_cut_counts_by_the_range_of_heights_where_it_is_the_cut() -> None:
+    x, labels = blobs([20, 20, 20])
+    cuts, dwell = cut_tree(x)
+    numbers = [len(np.unique(cut)) for cut in cuts]
+    assert numbers[:3] == [2, 3, 4]
+    assert numbers[int(dwell.argmax())] == 3
+    assert best_f1(labels, cuts[1]) == pytest.approx([1, 1, 1])
 
 
 def test_the_same_data_has_more_categories_where_known_classes_are_narrower() -> None:

@@ -14,11 +14,14 @@ MIN_CATEGORY_SIZE = 5
 """Images that make a category; fewer are outliers."""
 CUTS = 70
 """Cuts of the tree that are compared, in geometric progression."""
-TOLERANCE = 0.03
+MIN_KNOWN = 3
+"""Known images of a class that says something about the granularity."""
+TOLERANCE = 0.02
 """Cuts whose score is lower than the best by less than this count nearly as much."""
 BOOTSTRAPS = 100
-TAIL = 0.1
-"""Share of the weight that the interval leaves out at either end."""
+ESTIMATE, LOW, HIGH = 0.6, 0.05, 0.95
+"""Quantiles of the number. The estimate is above the median: merging two categories is easier than
+splitting one."""
 WIDEST = 4.0
 """Where the interval's ends differ by a larger factor, the features support no number."""
 FEWEST_CLASSES = 4
@@ -50,10 +53,10 @@ def count_categories(x: Features, known: KnownFeatures, seed: int) -> Number:
     """Count the categories at the granularity at which the known classes come out best.
 
     Rejected and known images are clustered together into a tree (Ward's criterion on diffused
-    features). The score of a cut is the mean over known classes of the best F1 of any cluster. The
-    estimate is the geometric mean of the numbers of categories over all cuts, each weighted by how
-    near its score is to the best. The interval holds most of the weight when the known classes are
-    drawn anew, with replacement.
+    features). The score of a cut is the mean over known classes of the best F1 of any cluster. Each
+    cut is weighted by how near its score is to the best, and by the range of heights at which it
+    is the cut; the weights are averaged over the known classes drawn anew, with replacement.
+    Estimate and interval are quantiles of the number of categories under these weights.
 
     Args:
         x: (N, D), unit rows of rejected images.
@@ -61,34 +64,45 @@ def count_categories(x: Features, known: KnownFeatures, seed: int) -> Number:
         seed: of the bootstrap.
     """
     classes, sizes = np.unique(known.labels, return_counts=True)
-    classes = classes[sizes >= MIN_CATEGORY_SIZE]
+    classes = classes[sizes >= MIN_KNOWN]
     most = max(1, min(len(x) // MIN_CATEGORY_SIZE, len(np.unique(x, axis=0))))
     if len(classes) < 2:
         return Number(1, 1, most, "fewer than two known classes have accepted images")
     kept = np.isin(known.labels, classes)
     labels = np.searchsorted(classes, known.labels[kept])
-    cuts = cut_tree(diffuse(np.concatenate([known.features[kept], x])))
+    cuts, dwell = cut_tree(diffuse(np.concatenate([known.features[kept], x])))
     scores = np.stack([best_f1(labels, cut[: len(labels)]) for cut in cuts])
     counts = np.array([count_novel(cut, len(labels)) for cut in cuts])
-    estimate = round(float(np.exp(weights_of(scores.mean(1)) @ np.log(counts))))
     rng = np.random.default_rng(derive_seed(seed, "known classes"))
     weights = np.zeros(len(cuts))
     for _ in range(BOOTSTRAPS):
         drawn = rng.integers(0, len(classes), len(classes))
-        weights += weights_of(scores[:, drawn].mean(1)) / BOOTSTRAPS
-    order = np.argsort(counts, kind="stable")
-    ends = np.searchsorted(np.cumsum(weights[order]), (TAIL, 1 - TAIL))
-    low, high = (int(counts[order][min(end, len(cuts) - 1)]) for end in ends)
-    low, high = min(low, estimate), max(high, estimate)
+        weights += weights_of(scores[:, drawn].mean(1), dwell)
+    low, estimate, high = (weighted_quantile(counts, weights, q) for q in (LOW, ESTIMATE, HIGH))
     return Number(estimate, low, high, _doubt(len(classes), low, high))
 
 
-def cut_tree(x: Features) -> list[IntArray]:
-    """Return clusters of rows at numbers in geometric progression, up to a fifth of the rows."""
+def cut_tree(x: Features) -> tuple[list[IntArray], FloatArray]:
+    """Cut the tree of some rows at numbers in geometric progression, up to a fifth of the rows.
+
+    Returns:
+        Clusters of the rows at each cut, and the logarithm of the range of heights up to the next.
+    """
     tree = linkage(x, "ward")
     most = max(2, len(x) // MIN_CATEGORY_SIZE)
     numbers = np.unique(np.geomspace(2, most, CUTS).round().astype(int))
-    return [fcluster(tree, number, "maxclust") - 1 for number in numbers]
+    cuts = [fcluster(tree, number, "maxclust") - 1 for number in numbers]
+    heights = np.maximum(tree[::-1, 2], max(tree[-1, 2], 1e-9) * 1e-6)
+    upper = heights[numbers - 2]
+    lower = np.append(upper[1:], heights[min(numbers[-1] - 1, len(heights) - 1)])
+    return cuts, np.log(upper / lower) + 1e-6
+
+
+def weighted_quantile(counts: IntArray, weights: FloatArray, quantile: float) -> int:
+    """Return the count at a quantile of the weights."""
+    order = np.argsort(counts, kind="stable")
+    reached = np.cumsum(weights[order]) / weights.sum()
+    return int(counts[order][min(np.searchsorted(reached, quantile), len(counts) - 1)])
 
 
 def best_f1(labels: IntArray, clusters: IntArray) -> FloatArray:
@@ -111,9 +125,9 @@ def count_novel(cut: IntArray, n_known: int) -> int:
     return max(1, int(((share >= known_share) & (of_x >= MIN_CATEGORY_SIZE)).sum()))
 
 
-def weights_of(scores: FloatArray) -> FloatArray:
-    """Return weights of cuts, of sum one, from their scores."""
-    weights = np.exp((scores - scores.max()) / TOLERANCE)
+def weights_of(scores: FloatArray, dwell: FloatArray) -> FloatArray:
+    """Return weights of cuts, of sum one, from their scores and ranges of heights."""
+    weights = np.exp((scores - scores.max()) / TOLERANCE) * dwell
     return np.asarray(weights / weights.sum())
 
 
