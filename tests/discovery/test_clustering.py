@@ -92,7 +92,7 @@ def test_a_sample_finds_the_same_categories(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_given_number_is_taken() -> None:
-    x, labels, known = novel_and_known([30, 30, 30])
+    x, _, known = novel_and_known([30, 30, 30])
     found = find_categories(x, known, count=2)
     assert (len(found.centres), found.low, found.high, found.note) == (2, 2, 2, "")
 

@@ -36,9 +36,14 @@ class Discover(Command):
 
     def execute(self) -> None:
         """Find, name and write the categories; the report shows them."""
-        from unida.discovery.discover import discover, find_text_image_model, name_categories
+        from unida.discovery.discover import (
+            discover,
+            find_text_image_model,
+            name_categories,
+        )
         from unida.discovery.names import read_vocabulary
         from unida.report.build import refresh_report
+        from unida.report.data import read_model_header
         from unida.training.run_folder import RunFolder
 
         if self.names_from and not self.vocabulary:
@@ -48,7 +53,8 @@ class Discover(Command):
         model = find_text_image_model(run, self.names_from) if vocabulary else None
         categories = discover(run, self.algorithm, self.seed, self.count)
         if model:
-            categories = name_categories(categories, model, vocabulary, self.prompt)
+            known = read_model_header(run)["classes"] if run.model.exists() else []
+            categories = name_categories(categories, model, vocabulary, self.prompt, known)
         categories.save(run)
         logger.info("%s: %s", categories, run.categories)
         refresh_report(run)

@@ -6,7 +6,7 @@ categories.json   how many categories there are, and the size, suggested name an
 """
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,21 @@ from unida.types import FloatArray, IntArray
 from unida.utils.csv_files import csv_lines, read_csv
 
 COLUMNS = ("path", "category", "confidence")
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A name for a category.
+
+    Attributes:
+        name: of the vocabulary; None for none of these.
+        confidence: mean over the images of the probability of the name, or of none of these.
+        resembles: the known class that the name is the same as or a synonym of, if any.
+    """
+
+    name: str | None
+    confidence: float
+    resembles: str | None = None
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,7 @@ class Categories:
         high: upper end.
         algorithm: that found them.
         note: why the features do not support a number; empty where they do.
+        suggestions: what the names come from; empty where none were asked for.
     """
 
     paths: list[str]
@@ -46,6 +62,7 @@ class Categories:
     high: int
     algorithm: str
     note: str = ""
+    suggestions: list[Suggestion] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.representatives)
@@ -75,9 +92,17 @@ class Categories:
             "none_of_these": int(sizes[NO_CATEGORY]),
             "categories": [
                 {"id": k, "size": int(sizes[k]), "name": name, "representatives": paths}
+                | self._suggestion(k - 1)
                 for k, (paths, name) in enumerate(described, 1)
             ],
         }
+
+    def _suggestion(self, index: int) -> dict[str, Any]:
+        """Return how sure a name is, where names were asked for."""
+        if not self.suggestions:
+            return {}
+        one = self.suggestions[index]
+        return {"name_confidence": round(one.confidence, 4), "name_resembles": one.resembles}
 
     def __str__(self) -> str:
         n = len(self.paths)

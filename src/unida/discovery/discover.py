@@ -78,19 +78,32 @@ def discover(
 
 
 def name_categories(
-    categories: Categories, model: str | Path, vocabulary: Sequence[str], prompt: str
+    categories: Categories,
+    model: str | Path,
+    vocabulary: Sequence[str],
+    prompt: str,
+    known: Sequence[str] = (),
 ) -> Categories:
-    """Suggest a name of the vocabulary for each category.
+    """Suggest a name of the vocabulary for each category, or none.
 
     Args:
         categories: of a run.
         model: folder of a text-image model.
         vocabulary: names to choose from.
         prompt: sentence in which `{}` is replaced by a name.
+        known: classes of the run; a name that is one of them, or a synonym, is warned of.
     """
     images = [[Path(path) for path in paths] for paths in categories.representatives]
-    names = suggest_names(model, vocabulary, images, prompt) if images else []
-    return dataclasses.replace(categories, names=list(names))
+    found = suggest_names(model, vocabulary, images, prompt, known) if images else []
+    for k, one in enumerate(found, 1):
+        if one.resembles:
+            logger.warning(
+                "Category %d looks like %r, which is the known class %r: its images may have been "
+                "rejected wrongly.",
+                *(k, one.name, one.resembles),
+            )
+    names = [one.name for one in found]
+    return dataclasses.replace(categories, names=names, suggestions=found)
 
 
 def find_text_image_model(run: RunFolder, place: Path | None) -> Path:
