@@ -188,18 +188,28 @@ def random_clusters(
 
 def scale(args: argparse.Namespace) -> None:
     """Measure seconds at growing numbers of images, and the slope on log–log axes."""
-    seconds, counts, peaks = [], [], []
+    seconds, cpu, counts, peaks = [], [], [], []
     for n in args.sizes:
         x, known_features = random_clusters(n, args.categories)
-        begin = time.perf_counter()
+        begin, begin_cpu = time.perf_counter(), time.process_time()
         found = find_categories(x, known_features)
         seconds.append(time.perf_counter() - begin)
+        cpu.append(time.process_time() - begin_cpu)
         counts.append([found.low, len(found.centres), found.high])
         peaks.append(machine.memory()["peak"])
-        print(f"{n}: {seconds[-1]:.1f} s, {counts[-1]} categories, {peaks[-1]}", flush=True)
-    row = {"sizes": args.sizes, "seconds": seconds, "counts": counts, "peaks": peaks}
+        print(
+            f"{n}: {seconds[-1]:.1f} s, {counts[-1]} categories, cpu {cpu[-1]:.1f} s, {peaks[-1]}",
+            flush=True,
+        )
+    row: dict[str, Any] = {
+        "sizes": args.sizes,
+        "seconds": seconds,
+        "cpu": cpu,
+        "counts": counts,
+        "peaks": peaks,
+    }
     row |= {"slope": slope(args.sizes, seconds)}
-    machine.show("slopes, images → seconds", [row], ("slope", "seconds", "counts"))
+    machine.show("slopes, images → seconds", [row], ("slope", "seconds", "cpu", "counts"))
     for name in ("embeddings", "data", "runs", "jobs"):
         delattr(args, name)
     machine.write(args, "discover", torch.device("cpu"), [row])
