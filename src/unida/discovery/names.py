@@ -45,7 +45,7 @@ def suggest_names(
         texts = [prompt.replace("{}", _spoken(name)) for name in names]
         tokens = processor(text=texts, padding=True, truncation=True, return_tensors="pt")
         embedded = _unit(_embedding(net.get_text_features(**tokens)))
-        candidates, of_known = embedded.split([len(names) - len(known), len(known)])
+        candidates, of_known = torch.tensor_split(embedded, [len(names) - len(known)])
         scale = float(getattr(net, "logit_scale", torch.tensor(0.0)).exp())
         found = []
         for paths in images:

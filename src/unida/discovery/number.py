@@ -102,7 +102,8 @@ def weighted_quantile(counts: IntArray, weights: FloatArray, quantile: float) ->
     """Return the count at a quantile of the weights."""
     order = np.argsort(counts, kind="stable")
     reached = np.cumsum(weights[order]) / weights.sum()
-    return int(counts[order][min(np.searchsorted(reached, quantile), len(counts) - 1)])
+    place = min(int(np.searchsorted(reached, quantile)), len(counts) - 1)
+    return int(counts[order][place])
 
 
 def best_f1(labels: IntArray, clusters: IntArray) -> FloatArray:
