@@ -63,7 +63,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
         "mib_kept",
     ),
     "scale": ("axis", "task", "slope", "sizes", "seconds", "host_mib", "stopped_before"),
-    "discover": ("algorithm", "slope", "sizes", "seconds"),
+    "discover": ("slope", "sizes", "seconds", "cpu"),
     "serving": (
         "network",
         "images_per_request",
@@ -74,7 +74,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "against": ("who", "batch", "steps_per_second", "images_per_second", "over_theirs"),
 }
 
-HEADERS = {"sizes": "largest size", "host_mib": "MiB"}
+HEADERS = {"sizes": "largest size", "host_mib": "MiB", "cpu": "seconds of one core"}
 
 
 def page() -> str:

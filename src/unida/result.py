@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from unida.config import RunConfig
 from unida.data.domain import Domain, cache_folder
@@ -22,8 +23,9 @@ from unida.evaluation.probabilities import write_probabilities
 from unida.methods import Method
 from unida.model import Model, to_predictions
 from unida.models.backbones.base import Backbone
+from unida.ops.pca import Projection
 from unida.training.run_folder import RunFolder, write_text
-from unida.types import IntArray, Scored
+from unida.types import Features, IntArray, Scored
 from unida.utils import distributed
 from unida.utils.chunking import subsample
 from unida.utils.logs import logger
@@ -37,12 +39,15 @@ class ScoredDomain:
         samples: the images.
         scored: outputs after refinement.
         classifier: outputs of the method alone; of the target only, elsewhere as `scored`.
+        backbone: principal components of the backbone's features, of target and source sample
+            the same; (N, 0) elsewhere, and where no features are kept.
         alone: what reject rules of the method alone are fitted to; of the target only.
     """
 
     samples: Samples
     scored: Scored
     classifier: Scored
+    backbone: Features
     alone: TargetOutputs | None = None
 
     @property
@@ -129,9 +134,11 @@ def fit_decision(
         config=config,
         model=model,
         calibration=calibration,
-        source=_score(predictor, some, size, features),
+        source=_score(predictor, some, size, fitted[0].projection if features else None),
         held_out=known,
-        target=ScoredDomain(target.samples, refined, classifier, fitted[0].outputs(classifier)),
+        target=ScoredDomain(
+            target.samples, refined, classifier, fitted[0].backbone, fitted[0].outputs(classifier)
+        ),
         counts=images_per_class(source.samples),
         history=history,
     )
@@ -146,15 +153,19 @@ def balanced(source: Domain) -> Domain:
 
 
 def _score(
-    predictor: AnyPredictor, domain: Domain, size: int, features: bool = False
+    predictor: AnyPredictor, domain: Domain, size: int, projection: Projection | None = None
 ) -> ScoredDomain:
-    """Score all images of a domain; there may be none."""
+    """Score all images of a domain, if any; with a projection features are kept."""
+    backbone = np.empty((len(domain), 0), np.float32)
     if len(domain):
-        scored = predict_images(predictor, domain.pixels, size, domain.device, features)
+        y: list[Tensor] | None = [] if projection else None
+        scored = predict_images(predictor, domain.pixels, size, domain.device, bool(projection), y)
+        if projection and y:
+            backbone = projection(y[0]).cpu().numpy()
     else:
         n_classes = predictor.method.sizes.n_classes
         scored = Scored(np.empty((0, n_classes)), np.empty(0), np.empty((0, 0), np.float32))
-    return ScoredDomain(domain.samples, scored, scored)
+    return ScoredDomain(domain.samples, scored, scored, backbone)
 
 
 def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) -> None:
@@ -182,6 +193,7 @@ def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) 
             of_source,
             source.labels,
             source.samples.paths,
+            (target.backbone, source.backbone),
         ).save(folder.features)
         probs = tempered(target.scored.probs, model.temperature)
         write_probabilities(folder.probabilities, probs)

@@ -81,7 +81,7 @@ def make_place(root: Path) -> Place:
     task = write_task(root / "digits", (0, 1, 2, 3), (0, 1, 2, 8, 9), 20)
     finished, stopped = root / "finished", root / "stopped"
     run(task.config(finished, steps=10, holdout=0.25, report=True))
-    discover(RunFolder(finished), "kmeans", 0).save(RunFolder(finished))
+    discover(RunFolder(finished), count=2).save(RunFolder(finished))
     (finished / "review.json").write_text(json.dumps({"names": {}, "labels": {}, "revision": 3}))
     try:
         run(task.config(stopped, steps=6, checkpoint_every=3), on_checkpoint=stop)

@@ -82,7 +82,7 @@ def run_folder(rng: random.Random, place: Place, folder: Path) -> Case:
             ["report", at],
             ["report", at, "--to", to],
             ["discover", at],
-            ["discover", at, "--algorithm", "kmeans"],
+            ["discover", at, "--count", "2"],
             ["predict", at, str(place.images), "--to", to],
             ["evaluate", at, "--labels", source],
             ["review", at, "--no-browser"],

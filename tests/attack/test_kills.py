@@ -74,7 +74,7 @@ WORKS = {
     ),
     "evaluate": Work(on_run("evaluate", "--labels", "{source}"), ("run/evaluation.json",)),
     "discover": Work(
-        on_run("discover", "--algorithm", "kmeans"), ("run/categories.csv", "run/categories.json")
+        on_run("discover", "--count", "2"), ("run/categories.csv", "run/categories.json")
     ),
     "report": Work(on_run("report"), ("run/report.html",)),
     "export": Work(on_run("export", "--format", "torch", "--to", "{folder}/model.pt2"), ()),

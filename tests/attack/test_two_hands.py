@@ -110,7 +110,7 @@ def test_two_that_fill_one_cache_train_as_one_alone(
     ("command", "written"),
     [
         (["predict", "{run}", "{images}", "--to", "{run}/labels.csv"], "labels.csv"),
-        (["discover", "{run}", "--algorithm", "kmeans"], "categories.csv"),
+        (["discover", "{run}", "--count", "2"], "categories.csv"),
         (["evaluate", "{run}", "--labels", "{source}"], "evaluation.json"),
         (["report", "{run}"], "report.html"),
     ],

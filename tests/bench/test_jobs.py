@@ -49,6 +49,7 @@ def test_every_combination_is_planned_once(protocol: str) -> None:
         {"label_noise": 0.1},
         {"unknown_classes": 1},
         {"oracle": True},
+        {"discover": True},
         {"source": "light", "target": "dark"},
     ],
     ids=str,

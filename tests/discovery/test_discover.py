@@ -9,22 +9,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tests.discovery.test_clustering import blobs
-from unida.bench.arrays import Arrays
-from unida.bench.results import Result, RuleResult, write_results
 from unida.cli.main import main
-from unida.discovery import clustering
-from unida.discovery.algorithms import ALGORITHMS, DEFAULT
-from unida.discovery.categories import read_categories
-from unida.discovery.discover import discover
+from unida.discovery import clustering, names
+from unida.discovery.categories import Suggestion, read_categories
+from unida.discovery.discover import EARLIER, METHOD, discover
 from unida.discovery.names import suggest_names
 from unida.errors import UserError
 from unida.evaluation.feature_store import FeatureStore
+from unida.evaluation.metrics import cluster_accuracy
 from unida.training.predictions import read_predictions
 from unida.training.run_folder import RunFolder
-from unida.types import Features, IntArray, Prediction
+from unida.types import Features, Prediction
 
 ODD = ['a,"b".png', "new\nline.png", "cr\r.png", "ünï 'c'.png", "=1+1.png"]
 
@@ -70,8 +69,14 @@ def test_the_files_hold_the_categories(tmp_path: Path) -> None:
     rows, summary = read_rows(run.categories), read_summary(run)
     assert [row["path"] for row in rows] == found.paths
     assert found.paths == [f"{i} {ODD[i % len(ODD)]}" for i in range(50)]
-    assert summary["method"] == DEFAULT
-    assert summary["count"] == {"estimate": len(found), "low": found.low, "high": found.high}
+    assert summary["method"] == METHOD
+    assert summary["count"] == {
+        "estimate": len(found),
+        "low": found.low,
+        "high": found.high,
+        "supported": not found.note,
+        "note": found.note,
+    }
     for number, category in enumerate(summary["categories"], 1):
         images = {row["path"] for row in rows if row["category"] == str(number)}
         assert category["id"] == number
@@ -92,18 +97,20 @@ def test_few_unknown_images_are_in_no_category(
         assert main(["discover", str(run.path)]) == 0
         assert f"{unknown} images were called unknown" in capsys.readouterr().err
         assert [row["category"] for row in read_rows(run.categories)] == [""] * unknown
-        assert read_summary(run)["count"] == {"estimate": 0, "low": 0, "high": unknown}
+        count = read_summary(run)["count"]
+        assert (count["estimate"], count["low"], count["high"]) == (0, 0, unknown)
+        assert not count["supported"]
 
 
 def test_a_trained_run_and_one_of_an_earlier_version(finished_run: Path, tmp_path: Path) -> None:
     run = RunFolder(shutil.copytree(finished_run, tmp_path / "run"))
-    found = discover(run, "hdbscan")
+    found = discover(run)
     predictions = read_predictions(run.predictions)
     rejected = [p for p, label in zip(predictions.paths, predictions.labels, strict=True)
                 if label == "unknown"]  # fmt: skip
     assert found.paths == rejected
     run.features.rename(run.path / "atlas.npz")
-    assert discover(run, "hdbscan").category.tolist() == found.category.tolist()
+    assert discover(run).category.tolist() == found.category.tolist()
 
 
 def test_what_cannot_be_done_is_one_sentence(
@@ -112,7 +119,8 @@ def test_what_cannot_be_done_is_one_sentence(
     mixed = write_run(tmp_path / "run", blobs([20])[0], 5)
     mixed.write_predictions([Prediction(Path("a.png"), "unknown", 0.5, 0.0, "own")])
     for place, options, words in (
-        (tmp_path, ["--algorithm", "magic"], "algorithm is 'magic'; allowed: class_size_prior"),
+        (tmp_path, ["--algorithm", "magic"], "algorithm is 'magic'; allowed: known_classes"),
+        (tmp_path, ["--count", "0"], "count is 0; allowed: 1 or more"),
         (tmp_path, ["--names-from", "clip"], "--names-from needs --vocabulary"),
         (tmp_path, ["--vocabulary", "nowhere.txt"], "nowhere.txt cannot be read"),
         (tmp_path, [], "holds no finished run"),
@@ -123,6 +131,39 @@ def test_what_cannot_be_done_is_one_sentence(
     mixed.categories.write_text("path,category,confidence\na.png,1,sure\n")
     with pytest.raises(UserError, match=r"categories\.csv is damaged"):
         read_categories(mixed.categories)
+
+
+def test_an_algorithm_of_an_earlier_version_is_replaced_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = write_run(tmp_path / "run", blobs([30, 20, 15, 15])[0], 50)
+    found = discover(run)
+    for name in EARLIER:
+        assert discover(run, name).category.tolist() == found.category.tolist()
+        assert repr(name) in caplog.text
+    caplog.clear()
+    discover(run, METHOD)
+    assert not caplog.records
+
+
+def test_a_given_number_is_taken(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", blobs([30, 20, 15, 15])[0], 50)
+    assert main(["discover", str(run.path), "--count", "3"]) == 0
+    summary = read_summary(run)
+    assert (summary["method"], len(summary["categories"])) == ("given", 3)
+
+
+def test_features_of_the_backbone_are_preferred(tmp_path: Path) -> None:
+    x, labels = blobs([30, 30, 30, 30, 30, 30, 30])
+    run = write_run(tmp_path / "run", np.ones_like(x), 60)  # the method's features tell nothing
+    best = np.where(labels < 2, 0, labels - 2)
+    FeatureStore(np.ones_like(x), best, x[:0], best[:0], np.array([], np.str_), x, x[:0]).save(
+        run.features
+    )
+    found = discover(run)
+    assert len(found) == 2
+    inside = found.category != 0
+    assert cluster_accuracy(labels[:60][inside], found.category[inside]) == 1
 
 
 # Names.
@@ -166,25 +207,67 @@ def test_a_text_image_model_suggests_names(tmp_path: Path, monkeypatch: pytest.M
     assert main(["discover", str(run.path), *args]) == 0
     categories = read_summary(run)["categories"]
     assert categories
-    assert {category["name"] for category in categories} <= set(words)
+    assert {category["name"] for category in categories} <= {*words, None}
+    assert all(0 <= category["name_confidence"] <= 1 for category in categories)
 
 
-def test_the_name_is_the_nearest_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
+class ToyNet:
+    """Names are axes: owl, wren, gull, then those that say nothing, then known classes."""
 
-    from unida.discovery import names
+    logit_scale = torch.tensor(3.0)
 
-    class Net:
-        def get_text_features(self, **_: Any) -> Any:
-            return torch.eye(3)
+    def __init__(self, images: list[list[float]], known: list[list[float]]) -> None:
+        self.images, self.known = images, known
 
-        def get_image_features(self, **_: Any) -> Any:
-            return torch.tensor([[0.1, 0.2, 5.0], [1.0, 2.0, 1.0]])
+    def get_text_features(self, **_: Any) -> Any:
+        return torch.cat([torch.eye(6, 8), torch.tensor(self.known).reshape(-1, 8)])
 
-    place = tmp_path / "a.png"
+    def get_image_features(self, **_: Any) -> Any:
+        return torch.tensor(self.images)
+
+
+def suggest(
+    monkeypatch: pytest.MonkeyPatch,
+    place: Path,
+    images: list[list[float]],
+    known: dict[str, list[float]],
+) -> Suggestion:
     Image.new("RGB", (4, 4)).save(place)
-    monkeypatch.setattr(names, "_load", lambda _: (Net(), lambda **_: {}))
-    assert suggest_names(tmp_path, ["owl", "wren", "gull"], [[place]], "a {}") == ["gull"]
+    net = ToyNet(images, [*known.values()])
+    monkeypatch.setattr(names, "_load", lambda _: (net, lambda **_: {}))
+    words = ["owl", "wren", "gull"]
+    (found,) = suggest_names(place.parent, words, [[place]], "a {}", [*known])
+    return found
+
+
+def test_the_name_is_the_most_probable_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = [[0.1, 0.2, 5.0, 0, 0, 0, 0, 0], [0.2, 0.6, 1.0, 0, 0, 0, 0, 0]]
+    found = suggest(monkeypatch, tmp_path / "a.png", images, {})
+    assert (found.name, found.resembles) == ("gull", None)
+    assert 0.9 < found.confidence < 1
+
+
+def test_no_name_is_suggested_where_none_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for image in ([0, 0, 0.5, 1.0, 0, 0, 0, 0], [0.0] * 7 + [1.0]):  # an object; nothing of these
+        found = suggest(monkeypatch, tmp_path / "a.png", [image], {})
+        assert found.name is None
+        assert found.confidence > 0.5
+
+
+def test_a_synonym_of_a_known_class_is_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = [0.0, 0, 1, 0, 0, 0, 0, 0]
+    other, near = [0.0] * 7 + [1.0], [0.0, 0, 1, 0, 0, 0, 0, 0.1]
+    for known, resembles in (
+        ({"Gulls": other}, "Gulls"),
+        ({"mew": near, "cup": other}, "mew"),
+        ({"cup": other}, None),
+    ):
+        found = suggest(monkeypatch, tmp_path / "a.png", [image], known)
+        assert (found.name, found.resembles) == ("gull", resembles)
 
 
 def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
@@ -195,55 +278,11 @@ def test_a_folder_that_holds_no_model_is_refused(tmp_path: Path) -> None:
 # The benchmark.
 
 
-def write_result(run: Path, x: Features, labels: IntArray) -> None:
-    """A run of a bench with the known classes 2 and above, as 0 and 1, and rejects the others."""
-    run.mkdir(parents=True)
-    known = labels >= 2
-    mine = np.where(known, labels - 2, 2)
-    names = labels.astype(np.str_)
-    score = np.where(known, -1.0, 1.0)
-    best, half = np.where(known, mine, 0), np.full(len(x), 0.5)
-    Arrays(mine, names, best, half, score, x, best[known], x[known]).save(run / "scores.npz")
-    rule = RuleResult("own", 0.0, "", {"known": 1.0, "unknown": 1.0}, [])
-    result = Result(
-        data="d", setting="unda", source="a", target="b", entry="san", method="san",
-        refine="none", seed=0,
-        label_noise=0.0, unknown_classes=2, known_classes=["2", "3"], shared_classes=["2", "3"],
-        images={}, options={}, settings={}, rules={"mixture": rule}, ranking={}, seconds=0.0,
-        parameters=0, made_with={},
-    )  # fmt: skip
-    write_results(run / "result.jsonl", [result])
-
-
-def benchmark(monkeypatch: pytest.MonkeyPatch, *args: object) -> None:
+def test_the_benchmark_measures_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks" / "scripts"))
     monkeypatch.setenv("UNIDA_COMMIT", "abc")
-    importlib.import_module("discover").main([str(arg) for arg in args])
-
-
-def test_the_benchmark_scores_every_algorithm(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x, labels = blobs([25, 25, 25, 25])
-    write_result(tmp_path / "results/runs/one", x, labels)
-    benchmark(monkeypatch, tmp_path / "results", "--out", tmp_path / "table")
-    rows = json.loads((tmp_path / "table.json").read_text())["results"]
-    assert [(row["set"], row["algorithm"]) for row in rows] == [
-        (name, algorithm) for name in ("rejected", "unknown") for algorithm in ALGORITHMS
-    ]
-    for row in rows:
-        assert row["true"] == row["count"] == 2
-        assert row["acc"] == pytest.approx(1 - row["none_of_novel"])
-        assert row["acc"] > 0.9
-        assert row["h3"] == pytest.approx(3 / (2 + 1 / row["nmi"]))
-    table = (tmp_path / "table.md").read_text()
-    assert "| san | rejected | semi_supervised |" in table
-    assert "| all | unknown | kmeans |" in table
-
-
-def test_the_benchmark_measures_growth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small = ("--sizes", "100,200", "--categories", 3, "--algorithms", "hdbscan,class_size_prior")
-    benchmark(monkeypatch, "--scale", *small, "--out", tmp_path / "scale.json")
-    rows = json.loads((tmp_path / "scale.json").read_text())["results"]
-    assert [row["algorithm"] for row in rows] == ["hdbscan", "class_size_prior"]
-    assert all(len(row["seconds"]) == 2 and row["slope"] is not None for row in rows)
+    small = ["--scale", "--sizes", "100,200", "--categories", "3"]
+    importlib.import_module("discover").main([*small, "--out", str(tmp_path / "scale.json")])
+    (row,) = json.loads((tmp_path / "scale.json").read_text())["results"]
+    assert len(row["seconds"]) == len(row["counts"]) == 2
+    assert row["slope"] is not None

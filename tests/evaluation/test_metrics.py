@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
 from sklearn.preprocessing import normalize
 
 from unida.evaluation.metrics import (
@@ -23,6 +24,7 @@ from unida.evaluation.metrics import (
     oscr,
     recalls,
     score,
+    score_categories,
     universal_value,
 )
 
@@ -377,6 +379,49 @@ class TestClusterAccuracy:
 
     def test_of_nothing_it_is_undefined(self) -> None:
         assert math.isnan(cluster_accuracy([], []))
+
+
+class TestScoreCategories:
+    # Known classes a and b, novel ones x and y; predicted a is 0, b 1, categories 2 and 3, none 9.
+    CLASSES = np.array([*"aaabb", *"xxxx", *"yyy"])
+    CLUSTERS = np.array([0, 0, 2, 1, 9, 2, 2, 3, 0, 3, 3, 9])
+    NOVEL = np.array([c in "xy" for c in CLASSES])
+
+    def test_one_pairing_decides_for_old_and_new_images(self) -> None:
+        found = score_categories(self.CLASSES, self.CLUSTERS, self.NOVEL)
+        assert found.all == pytest.approx(7 / 12)  # a-0 2, b-1 1, x-2 2, y-3 2
+        assert found.old == pytest.approx(3 / 5)
+        assert found.new == pytest.approx(4 / 7)
+
+    @settings(max_examples=25)
+    @given(
+        st.lists(
+            st.tuples(st.integers(0, 4), st.integers(0, 5), st.booleans()), min_size=1, max_size=30
+        )
+    )
+    def test_it_is_the_pairing_of_scipy(self, rows: list[tuple[int, int, bool]]) -> None:
+        classes, clusters, novel = map(np.array, zip(*rows, strict=True))
+        counts = np.zeros((5, 6))
+        np.add.at(counts, (classes, clusters), 1)
+        pairs = linear_sum_assignment(-counts)
+        found = score_categories(classes, clusters, novel)
+        assert found.all == pytest.approx(counts[pairs].sum() / len(rows))
+        parts = [(found.old, (~novel).sum()), (found.new, novel.sum())]
+        assert found.all * len(rows) == pytest.approx(sum(a * n for a, n in parts if n))
+
+    def test_names_of_clusters_do_not_matter_and_a_perfect_division_is_one(self) -> None:
+        perfect = np.unique(self.CLASSES, return_inverse=True)[1]
+        found = score_categories(self.CLASSES, 100 - perfect, self.NOVEL)
+        assert dataclasses.astuple(found) == pytest.approx((1, 1, 1, 1, 1))
+
+    def test_a_novel_image_among_those_of_a_known_class_is_wrong(self) -> None:
+        found = score_categories(["a", "a", "x"], [0, 0, 0], np.array([False, False, True]))
+        assert (found.all, found.old, found.new) == (pytest.approx(2 / 3), 1, 0)
+
+    def test_without_novel_images_their_scores_are_undefined(self) -> None:
+        found = score_categories(["a", "b"], [0, 1], np.array([False, False]))
+        assert (found.all, found.old) == (1, 1)
+        assert all(map(math.isnan, (found.new, found.nmi, found.ari)))
 
 
 def test_the_value_is_h_or_the_share_of_right_images() -> None:

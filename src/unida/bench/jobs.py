@@ -38,6 +38,7 @@ class Job:
         unknown_classes: target-private classes left in the target; None for all.
         options: fields of `RunConfig` that override the protocol's.
         oracle: also score every checkpoint with target labels.
+        discover: also find novel categories and score them.
     """
 
     data: str
@@ -50,6 +51,7 @@ class Job:
     unknown_classes: int | None = None
     options: dict[str, Any] = field(default_factory=dict)
     oracle: bool = False
+    discover: bool = False
 
     @property
     def shift(self) -> str:
@@ -78,7 +80,10 @@ class Job:
         weights = run["weights"]
         if weights is not None and Path(weights).is_file():
             run["weights"] = _digest_of_file(weights)
-        return dataclasses.asdict(self) | {
+        values = dataclasses.asdict(self)
+        if not self.discover:  # runs from before this option keep their names
+            del values["discover"]
+        return values | {
             "data": protocol.name,
             "split": dataclasses.asdict(protocol.splits[self.setting]),
             "options": {k: v for k, v in run.items() if k not in ENVIRONMENT},
@@ -97,6 +102,7 @@ def plan(
     label_noise: Iterable[float] = (0.0,),
     unknown_classes: Iterable[int | None] = (None,),
     oracle: bool = False,
+    discover: bool = False,
 ) -> list[Job]:
     """Return every combination once: all methods of a task and seed before the next."""
     protocol = load_protocol(data)
@@ -106,7 +112,7 @@ def plan(
     rows = [parse_entry(text).name for text in dict.fromkeys(entries)]
     combinations = itertools.product(seeds, label_noise, unknown_classes, tasks, rows)
     jobs = [
-        Job(data, setting, *task, row, seed, noise, unknowns, dict(options), oracle)
+        Job(data, setting, *task, row, seed, noise, unknowns, dict(options), oracle, discover)
         for seed, noise, unknowns, task, row in combinations
     ]
     for job in jobs:

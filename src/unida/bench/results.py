@@ -105,6 +105,8 @@ class Result:
         seconds: of training.
         parameters: numbers in the model, the backbone's among them.
         made_with: versions, commit, device, weights.
+        discovery: scores of the novel categories (`unida.bench.discovery`); empty where they were
+            not asked for.
     """
 
     data: str
@@ -128,6 +130,7 @@ class Result:
     parameters: int
     made_with: dict[str, str]
     oracle: dict[str, dict[str, float]] = field(default_factory=dict)
+    discovery: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def task(self) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from unida import __version__
 from unida.bench.arrays import Arrays
+from unida.bench.discovery import score_discovery
 from unida.bench.jobs import Job
 from unida.bench.results import ALONE, Result, RuleResult, without_off
 from unida.config import ENVIRONMENT, RunConfig
@@ -138,8 +139,17 @@ def _score(
         parameters=sum(p.numel() for p in model.predictor.parameters()),
         made_with=_made_with(model, config),
         oracle=oracle.best(refine) if oracle else {},
+        discovery=_discovery(run, found, rules) if job.discover else {},
     )
     return result, _arrays(found, run.source, backbone)
+
+
+def _discovery(
+    run: RunResult, found: Evaluation, rules: Mapping[str, Rule]
+) -> dict[str, float | None]:
+    name = run.config.decision.reject
+    rejected = rules[name].is_unknown(found.scored.unknown_score)
+    return score_discovery(found, name, rejected, run.target.backbone, run.config.optim.seed)
 
 
 def backbone_features(run: RunResult) -> list[Features]:

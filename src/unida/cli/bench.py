@@ -71,6 +71,8 @@ class Bench(Command):
     """Numbers of target-private classes of the one setting, with commas between: 10,20,50."""
     oracle: bool = False
     """Also score every checkpoint with target labels, for a column called 'oracle'."""
+    discover: bool = False
+    """Also find novel categories in every run and score them: unida table --discover."""
     on: Literal["local", "ray"] = "local"
     """Processes of this machine, or tasks of a Ray cluster."""
     workers: int | None = None
@@ -150,6 +152,7 @@ class Bench(Command):
                 label_noise=[check_noise(share) for share in _numbers(self.noise, "noise", float)],
                 unknown_classes=unknowns,
                 oracle=self.oracle,
+                discover=self.discover,
             )
         ]
         return sorted(jobs, key=lambda job: job.seed)  # a seed of all settings before the next

@@ -20,8 +20,10 @@ class Discover(Command):
 
     run: Annotated[Path, tyro.conf.Positional]
     """Folder of a finished run."""
-    algorithm: str = "class_size_prior"
-    """class_size_prior, kmeans, hdbscan or semi_supervised (docs/discover.md)."""
+    count: int | None = None
+    """How many categories there are; estimated if left out."""
+    algorithm: str | None = None
+    """An algorithm of an earlier version: it is replaced, with a warning."""
     seed: int = 0
     """Seed of all random draws."""
     vocabulary: Path | None = None
@@ -34,9 +36,14 @@ class Discover(Command):
 
     def execute(self) -> None:
         """Find, name and write the categories; the report shows them."""
-        from unida.discovery.discover import discover, find_text_image_model, name_categories
+        from unida.discovery.discover import (
+            discover,
+            find_text_image_model,
+            name_categories,
+        )
         from unida.discovery.names import read_vocabulary
         from unida.report.build import refresh_report
+        from unida.report.data import read_model_header
         from unida.training.run_folder import RunFolder
 
         if self.names_from and not self.vocabulary:
@@ -44,9 +51,10 @@ class Discover(Command):
         run = RunFolder(self.run)
         vocabulary = read_vocabulary(self.vocabulary) if self.vocabulary else []
         model = find_text_image_model(run, self.names_from) if vocabulary else None
-        categories = discover(run, self.algorithm, self.seed)
+        categories = discover(run, self.algorithm, self.seed, self.count)
         if model:
-            categories = name_categories(categories, model, vocabulary, self.prompt)
+            known = read_model_header(run)["classes"] if run.model.exists() else []
+            categories = name_categories(categories, model, vocabulary, self.prompt, known)
         categories.save(run)
         logger.info("%s: %s", categories, run.categories)
         logger.info("Name them: unida review %s", self.run)

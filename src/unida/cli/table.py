@@ -50,6 +50,9 @@ class TableCommand(Command):
     """Every category shift of a data set in one table (H where images are unknown, else accuracy
     with rejected images counted wrong), and the estimated shares of unknown images."""
 
+    discover: bool = False
+    """Scores of novel categories, of a bench with --discover."""
+
     def execute(self) -> None:
         """Write the tables to files or to standard output."""
         from unida.bench.tables.run import FORMATS, make_tables
@@ -63,6 +66,7 @@ class TableCommand(Command):
             oracle=self.oracle,
             full=self.full,
             universal=self.universal,
+            discover=self.discover,
         )
         for name in FORMATS if self.format == "all" else [self.format]:
             self._write(FORMATS[name](tables), f"tables.{name}")

@@ -23,11 +23,14 @@ from unida.decision.predictor import AnyPredictor, Predictor
 from unida.decision.refinement import bank_index, build_refiner
 from unida.decision.rejection import TargetOutputs
 from unida.methods.base import Method
-from unida.types import Outputs, Scored
+from unida.ops.pca import Projection, fit_projection
+from unida.types import Features, Outputs, Scored
 from unida.utils import distributed
 from unida.utils.chunking import RowBuffer
 
 BATCH = 128
+BACKBONE_DIMENSIONS = 96
+"""Principal components of the backbone's features that are kept of every target image."""
 
 Forward = Callable[[Tensor], tuple[Outputs, Tensor]]
 """From images to outputs and the backbone's features."""
@@ -44,6 +47,8 @@ class FittedTarget:
         reference: source images, in a common space with the target; None where there are none.
         sample: indices of the target images whose backbone features are kept.
         features: of these images, (n, D).
+        projection: of backbone features onto their principal components on these images.
+        backbone: of all images, those components, (N, d); (N, 0) where features are not wanted.
     """
 
     predictor: Predictor
@@ -52,6 +57,8 @@ class FittedTarget:
     reference: SourceReference | None
     sample: Tensor
     features: Tensor
+    projection: Projection
+    backbone: Features
 
     def outputs(self, scored: Scored) -> TargetOutputs:
         """Return what reject rules are fitted to, from outputs on all target images."""
@@ -195,6 +202,8 @@ def fit_target(
         refiner.to(y.device)
         smoothed = refiner.fit((kept, kept_y), of_source)
     predictor = Predictor(method, refiner).eval()
+    projection = fit_projection(kept_y, BACKBONE_DIMENSIONS if features else 0)
+    projected = projection(y)
     if refiner is None:
         refined = outputs
     else:
@@ -202,11 +211,14 @@ def fit_target(
     if len(first) < n:
         rest = torch.from_numpy(np.setdiff1d(np.arange(n), first.numpy(), assume_unique=True))
         both = [_Collector(n, features), _Collector(n, features)]
+        of_rest = RowBuffer(n)
         for images in _batches(target, rest):
             one, of_batch = predictor.classify(_view(images, image_size, device))
+            of_rest.add(projection(of_batch))
             both[0].add(one)
             both[1].add(predictor.refine(one, of_batch))
         order = torch.cat([first, rest]).argsort()
+        projected = torch.cat([projected, distributed.gather(of_rest.all())])[order]
         outputs, refined = (
             _concatenate([head, tail.gather()], order, features)
             for head, tail in zip((outputs, refined), both, strict=True)
@@ -219,6 +231,8 @@ def fit_target(
         reference=reference,
         sample=bank,
         features=kept_y,
+        projection=projection,
+        backbone=projected.float().cpu().numpy(),
     )
 
 

@@ -8,7 +8,7 @@ categories.json   how many categories there are, and the size, suggested name, r
 
 import dataclasses
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,21 @@ COLUMNS = ("path", "category", "confidence")
 
 
 @dataclass(frozen=True)
+class Suggestion:
+    """A name for a category.
+
+    Attributes:
+        name: of the vocabulary; None for none of these.
+        confidence: mean over the images of the probability of the name, or of none of these.
+        resembles: the known class that the name is the same as or a synonym of, if any.
+    """
+
+    name: str | None
+    confidence: float
+    resembles: str | None = None
+
+
+@dataclass(frozen=True)
 class Categories:
     """Novel categories of N images that a run called unknown.
 
@@ -38,6 +53,8 @@ class Categories:
         high: upper end.
         algorithm: that found them.
         tree: over the images; None where it was not built.
+        note: why the features do not support a number; empty where they do.
+        suggestions: what the names come from; empty where none were asked for.
     """
 
     paths: list[str]
@@ -49,6 +66,8 @@ class Categories:
     high: int
     algorithm: str
     tree: GroupTree | None = None
+    note: str = ""
+    suggestions: list[Suggestion] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.representatives)
@@ -68,13 +87,20 @@ class Categories:
         about = [self._about(k) for k in range(len(self))]
         tree = {"tree": to_json(self.tree, self.category)} if self.tree else {}
         return {
-            "count": {"estimate": len(self), "low": self.low, "high": self.high},
+            "count": {
+                "estimate": len(self),
+                "low": self.low,
+                "high": self.high,
+                "supported": not self.note,
+                "note": self.note,
+            },
             "method": self.algorithm,
             "images": len(self.paths),
             "none_of_these": int(sizes[NO_CATEGORY]),
             "categories": [
                 {"id": k, "size": int(sizes[k]), "name": name, "representatives": paths}
                 | about[k - 1]
+                | self._suggestion(k - 1)
                 for k, (paths, name) in enumerate(described, 1)
             ],
             **tree,
@@ -91,6 +117,13 @@ class Categories:
             "odd": [self.paths[i] for i in self.tree.odd[k]],
         }
 
+    def _suggestion(self, index: int) -> dict[str, Any]:
+        """Return how sure a name is, where names were asked for."""
+        if not self.suggestions:
+            return {}
+        one = self.suggestions[index]
+        return {"name_confidence": round(one.confidence, 4), "name_resembles": one.resembles}
+
     def __str__(self) -> str:
         n = len(self.paths)
         if n < MIN_IMAGES:
@@ -99,7 +132,8 @@ class Categories:
         found = "one category" if len(self) == 1 else f"{len(self)} categories"
         if self.low != self.high:
             found += f" (between {self.low} and {self.high} are likely)"
-        return f"{found} among {n} images called unknown; {outside} images are in none"
+        doubt = f"; the number is a guess: {self.note}" if self.note else ""
+        return f"{found} among {n} images called unknown; {outside} images are in none{doubt}"
 
 
 @dataclass(frozen=True)

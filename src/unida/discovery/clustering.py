@@ -1,17 +1,20 @@
 """From features of rejected images to categories: pure functions on arrays.
 
-Every algorithm is used alike: a bounded sample is clustered, every image is assigned to its nearest
-centre, and an image that is far from all of them, or nearest to a known class, is in no category.
+A bounded sample is diffused over its neighbours, the categories are counted, and k-means with that
+number follows. Every image is assigned to its nearest centre; one that is far from all of them is
+in no category.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.cluster import KMeans
 
-from unida.discovery.algorithms import MIN_CATEGORY_SIZE, Algorithm
-from unida.discovery.clusters import Centres, KnownFeatures, nearest, normalize_rows
+from unida.discovery.clusters import KnownFeatures, nearest, normalize_rows
+from unida.discovery.diffusion import diffuse, diffuse_more
+from unida.discovery.number import MIN_CATEGORY_SIZE, Number, count_categories
 from unida.types import Features, FloatArray, IntArray
 from unida.utils.chunking import subsample
 from unida.utils.rng import derive_seed
@@ -19,9 +22,13 @@ from unida.utils.rng import derive_seed
 MIN_IMAGES = 2 * MIN_CATEGORY_SIZE
 """Among fewer images no category is found."""
 MAX_CLUSTERED = 4000
-"""Rows that are clustered; all others are assigned to the nearest centre."""
+"""Rejected images that are clustered; all others are assigned to the nearest centre."""
+MAX_KNOWN = 2000
+"""Known images that are clustered with them."""
+STARTS = 5
+"""Starts of k-means."""
 HALF_SAMPLES = 8
-"""Half samples that the interval and the co-assignment stability are estimated from."""
+"""Half samples that the co-assignment stability is estimated from."""
 MAX_CENTRES = 10
 """Nearest centres that the confidence is computed over."""
 FENCE = 1.5
@@ -40,49 +47,67 @@ class Clustering:
         category: (N,), from 1 in falling size, or `NO_CATEGORY`.
         confidence: (N,), the probability of the category (`assign`) times its
             `co_assignment_stability`; 0 in no category.
-        centres: (K, D), unit rows, of the categories in their order.
-        low: fewest categories found in half samples, at most K.
-        high: most categories found in half samples, at least K.
+        centres: (K, D), of the categories in their order, in the space of `diffused`.
+        diffused: (N, D), the features that were clustered, unit rows.
+        low: lower end of the interval for the number of categories, at most K.
+        high: upper end, at least K.
+        note: why the features do not support a number; empty where they do.
     """
 
     category: IntArray
     confidence: FloatArray
     centres: Features
+    diffused: Features
     low: int
     high: int
+    note: str = ""
 
 
 def find_categories(
-    features: Features, known: KnownFeatures, algorithm: Algorithm, seed: int = 0
+    features: Features, known: KnownFeatures, seed: int = 0, count: int | None = None
 ) -> Clustering:
     """Cluster rejected images into categories; the result does not depend on the order of rows.
 
     Args:
         features: (N, D), of the rejected images.
         known: images of known classes in the same space.
-        algorithm: one of `unida.discovery.algorithms.ALGORITHMS`.
         seed: of all random draws.
+        count: of categories, where it is known; else it is estimated.
     """
     if len(features) < MIN_IMAGES:
         zeros = np.zeros(len(features))
-        return Clustering(zeros.astype(np.int64), zeros, features[:0], 0, len(features))
+        few = f"{len(features)} images are too few"
+        category = zeros.astype(np.int64)
+        return Clustering(category, zeros, features[:0], features, 0, len(features), few)
     order = np.lexsort(features.T)
     x, known = normalize_rows(features[order]), _sort(known)
-    sample = x[subsample(len(x), MAX_CLUSTERED, seed, "grouped")]
-    centres = algorithm(sample, _thin(known, len(sample) / len(x), seed, "grouped"), seed)
-    category, confidence, index = assign(x, centres)
-    resampled, counts = [], []
-    for half, known_half in _half_samples(sample, known, len(x), seed):
-        resampled.append(algorithm(half, known_half, seed))
-        counts.append(len(assign(half, resampled[-1])[2]))
-    confidence = confidence * co_assignment_stability(x, category, resampled)
+    rows = subsample(len(x), MAX_CLUSTERED, seed, "grouped")
+    sample = x[rows]
+    if count:
+        number = Number(count, count, count)
+    else:
+        number = count_categories(sample, _thin(known, len(rows) / len(x), seed), seed)
+    moved = diffuse(sample)
+    diffused = moved
+    if len(rows) < len(x):
+        diffused = diffuse_more(x, sample, moved)
+        diffused[rows] = moved
+    centres = _kmeans_centres(moved, number.estimate, STARTS, seed)
+    category, confidence, index = assign(diffused, centres)
+    halves = [
+        _kmeans_centres(moved[_half(len(moved), seed, i)], number.estimate, 1, seed)
+        for i in range(HALF_SAMPLES)
+    ]
+    confidence = confidence * co_assignment_stability(diffused, category, halves)
     back = np.argsort(order)
     return Clustering(
         category=category[back],
         confidence=confidence[back],
-        centres=centres.novel[index],
-        low=min(len(index), *counts),
-        high=max(len(index), *counts),
+        centres=centres[index],
+        diffused=diffused[back],
+        low=min(len(index), number.low),
+        high=max(len(index), number.high),
+        note=number.note,
     )
 
 
@@ -90,57 +115,61 @@ def select_known(
     features: Features,
     best: IntArray,
     accepted: npt.NDArray[np.bool_],
-    source_features: Features,
-    source_labels: IntArray,
+    unknown_score: FloatArray,
 ) -> KnownFeatures:
-    """Select images of known classes: accepted target images, so that the domain is the same.
-
-    Where those are of fewer than two classes, the source is taken, its mean moved to the target's.
+    """Select images of known classes: the half of the accepted target images least like unknown.
 
     Args:
         features: (N, D), of all target images.
         best: (N,), their most likely known classes.
         accepted: (N,), which were not rejected.
-        source_features: (M, D).
-        source_labels: (M,).
+        unknown_score: (N,).
     """
-    classes, counts = np.unique(best[accepted], return_counts=True)
-    frequent = classes[counts >= MIN_CATEGORY_SIZE]
-    if len(frequent) >= 2 or not len(source_features):
-        rows = accepted & np.isin(best, frequent)
-        return KnownFeatures(features[rows], best[rows])
-    shift = features.mean(0) - source_features.mean(0)
-    return KnownFeatures(source_features + shift, source_labels)
+    rows = accepted.copy()
+    if accepted.any():
+        rows &= unknown_score <= np.median(unknown_score[accepted])
+    return KnownFeatures(features[rows], best[rows])
 
 
-def assign(x: Features, centres: Centres) -> tuple[IntArray, FloatArray, IntArray]:
+def half_whiten(components: Features) -> Features:
+    """Scale principal components by the root of their standard deviation.
+
+    The first ones say least about the class in proportion to their size; whitened in full, the last
+    would be mostly noise.
+    """
+    deviation = components.std(0, dtype=np.float64)
+    scale = np.where(deviation > 0, deviation, 1) ** 0.5
+    return np.asarray(components / scale, dtype=np.float32)
+
+
+def assign(x: Features, centres: Features) -> tuple[IntArray, FloatArray, IntArray]:
     """Assign rows to categories.
 
     The confidence is the posterior of isotropic Gaussians of one width around the centres. The
     width is estimated from the rows: their mean squared distance over their effective dimension.
 
     Returns:
-        Category and confidence of every row, and the rows of `centres.novel` that the categories
+        Category and confidence of every row, and the rows of `centres` that the categories
         are, in their order.
     """
-    index, distances = nearest(x, centres.all, MAX_CENTRES)
+    index, distances = nearest(x, centres, MAX_CENTRES)
     first, distance = index[:, 0], distances[:, 0]
-    variance = (distance**2).mean() / _effective_dimension(x - centres.all[first])
+    variance = (distance**2).mean() / _effective_dimension(x - centres[first])
     logits = (distances[:, :1] ** 2 - distances**2) / (2 * max(variance, 1e-12))
     confidence = 1 / np.exp(logits).sum(1)
-    limit = distance_limits(first, distance, len(centres.all))
-    inside = (first < len(centres.novel)) & (distance <= limit)
-    sizes = np.bincount(first[inside], minlength=len(centres.novel))
+    limit = distance_limits(first, distance, len(centres))
+    inside = distance <= limit
+    sizes = np.bincount(first[inside], minlength=len(centres))
     by_size = np.argsort(-sizes, kind="stable")
     kept = by_size[sizes[by_size] >= MIN_CATEGORY_SIZE]
-    number = np.zeros(len(centres.all), np.int64)
+    number = np.zeros(len(centres), np.int64)
     number[kept] = np.arange(1, len(kept) + 1)
     category = np.where(inside, number[first], NO_CATEGORY)
     return category, np.where(category == NO_CATEGORY, 0.0, confidence), kept
 
 
 def co_assignment_stability(
-    x: Features, category: IntArray, clusterings: Sequence[Centres]
+    x: Features, category: IntArray, clusterings: Sequence[Features]
 ) -> FloatArray:
     """Return (N,) shares of the rows in the same cluster that are in the same category.
 
@@ -149,12 +178,12 @@ def co_assignment_stability(
     Args:
         x: (N, D), unit rows.
         category: (N,).
-        clusterings: of half samples.
+        clusterings: centres, of half samples.
     """
     total = np.zeros(len(x))
     for centres in clusterings:
-        cluster = nearest(x, centres.all, 1)[0][:, 0]
-        counts = np.zeros((len(centres.all), category.max() + 1))
+        cluster = nearest(x, centres, 1)[0][:, 0]
+        counts = np.zeros((len(centres), category.max() + 1))
         np.add.at(counts, (cluster, category), 1)
         counts[:, NO_CATEGORY] = 0
         total += (counts / np.maximum(counts.sum(1, keepdims=True), 1))[cluster, category]
@@ -198,28 +227,20 @@ def _distance_to(x: Features, rows: IntArray, row: int) -> FloatArray:
     return np.asarray(np.linalg.norm(x[rows].astype(np.float64) - x[row], axis=1))
 
 
-def _half_samples(
-    x: Features, known: KnownFeatures, n: int, seed: int
-) -> Iterator[tuple[Features, KnownFeatures]]:
-    """Yield half samples: results on them vary about as much as between whole samples.
-
-    Each has half of the known classes, which are as much a random choice; of their images it has
-    the same share as of the n rejected images.
-    """
-    size = max(MIN_IMAGES, len(x) // 2)
-    for i in range(HALF_SAMPLES):
-        rng = np.random.default_rng(derive_seed(seed, "half", i))
-        rows = np.sort(rng.choice(len(x), size, replace=False))
-        classes = np.unique(known.labels)
-        some = rng.choice(classes, max(min(2, len(classes)), len(classes) // 2), replace=False)
-        kept = np.isin(known.labels, some)
-        half = KnownFeatures(known.features[kept], known.labels[kept])
-        yield x[rows], _thin(half, size / n, seed, f"half {i}")
+def _kmeans_centres(x: Features, count: int, starts: int, seed: int) -> Features:
+    count = min(count, len(np.unique(x, axis=0)))
+    fitted = KMeans(count, n_init=starts, random_state=seed % 2**32).fit(x)
+    return np.asarray(fitted.cluster_centers_, dtype=np.float32)
 
 
-def _thin(known: KnownFeatures, share: float, seed: int, name: str) -> KnownFeatures:
+def _half(n: int, seed: int, number: int) -> IntArray:
+    """Draw half of n rows: results on halves vary about as much as between whole samples."""
+    return subsample(n, max(MIN_IMAGES, n // 2), derive_seed(seed, "half", number), "rows")
+
+
+def _thin(known: KnownFeatures, share: float, seed: int) -> KnownFeatures:
     n = len(known.labels)
-    rows = subsample(n, round(share * n), seed, f"anchors, {name}")
+    rows = subsample(n, min(MAX_KNOWN, round(share * n)), seed, "known")
     return KnownFeatures(known.features[rows], known.labels[rows])
 
 

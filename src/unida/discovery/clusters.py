@@ -1,4 +1,4 @@
-"""Building blocks of the clustering algorithms: centres, distances, semi-supervised k-means."""
+"""Building blocks of clustering: rows of length one, means and distances."""
 
 from dataclasses import dataclass
 
@@ -21,24 +21,6 @@ class KnownFeatures:
 
     features: Features
     labels: IntArray
-
-
-@dataclass(frozen=True)
-class Centres:
-    """The result of a clustering algorithm.
-
-    Attributes:
-        novel: (K, D), cluster centres of novel categories; K is at least 1.
-        known: (C, D), cluster centres of known images. A rejected image that is nearest to one of
-            these is in no category. Empty where the algorithm does not cluster known images.
-    """
-
-    novel: Features
-    known: Features
-
-    @property
-    def all(self) -> Features:
-        return np.concatenate([self.novel, self.known])
 
 
 def normalize_rows(x: Features) -> Features:
@@ -72,31 +54,3 @@ def squared_distances(x: Features, centres: Features) -> FloatArray:
     a, b = x.astype(np.float64), centres.astype(np.float64)
     squares = (a**2).sum(1)[:, None] - 2 * a @ b.T + (b**2).sum(1)
     return np.asarray(np.maximum(squares, 0))
-
-
-def lloyd(x: Features, known: KnownFeatures, start: Centres, max_iter: int = 20) -> Centres:
-    """Run semi-supervised k-means: rejected images move freely, known ones keep their cluster.
-
-    Args:
-        x: (N, D), the rejected images.
-        known: their labels are the rows of `start.known` they belong to.
-        start: initial centres. A centre that loses all its images stays where it is.
-        max_iter: at most so many iterations.
-    """
-    centres, n_known = np.concatenate([start.known, start.novel]), len(start.known)
-    both, labels = np.concatenate([known.features, x]), np.full(len(x), -1)
-    for _ in range(max_iter):
-        before, labels = labels, squared_distances(x, centres).argmin(1)
-        if (before == labels).all():
-            break
-        all_labels = np.concatenate([known.labels, labels])
-        filled = np.bincount(all_labels, minlength=len(centres)) > 0
-        centres = np.where(filled[:, None], cluster_means(both, all_labels, len(centres)), centres)
-    used = np.bincount(labels, minlength=len(centres)) > 0
-    novel = centres[n_known:][used[n_known:]]
-    return Centres(novel if len(novel) else start.novel[:1], centres[:n_known])
-
-
-def single_cluster(x: Features) -> Centres:
-    """Return one cluster of all rows."""
-    return Centres(x.mean(0, keepdims=True), x[:0])

@@ -34,6 +34,9 @@ class FeatureStore:
         source_features: (M, at most 64), of a sample of the source.
         source_labels: (M,), their classes.
         source_paths: (M,), their files.
+        backbone: (N, at most 96), principal components of the backbone's features, of the target;
+            None in files of earlier versions.
+        source_backbone: the same components of the source, (M, at most 96).
     """
 
     features: Features
@@ -41,9 +44,12 @@ class FeatureStore:
     source_features: Features
     source_labels: IntArray
     source_paths: npt.NDArray[np.str_]
+    backbone: Features | None = None
+    source_backbone: Features | None = None
 
     def save(self, path: Path) -> None:
-        content = {field.name: getattr(self, field.name) for field in fields(self)}
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        content = {name: array for name, array in arrays.items() if array is not None}
         write_file(path, lambda file: np.savez_compressed(file, **content))
 
 
@@ -53,11 +59,22 @@ def build_feature_store(
     source_features: Features,
     source_labels: IntArray,
     source_paths: tuple[Path, ...],
+    backbone: tuple[Features, Features] | None = None,
 ) -> FeatureStore:
-    """Project the features of both domains onto their common principal components."""
+    """Project the features of both domains onto their common principal components.
+
+    Args:
+        features: of the method, of the target.
+        probs: of the known classes, of the target.
+        source_features: of the method.
+        source_labels: classes of the source images.
+        source_paths: their files.
+        backbone: components of the backbone's features, of target and source.
+    """
     target, source = joint_pca([features, source_features], DIMENSIONS)
     paths = np.array([str(path) for path in source_paths], dtype=np.str_)
-    return FeatureStore(target, probs.argmax(1), source, source_labels, paths)
+    both = backbone or (None, None)
+    return FeatureStore(target, probs.argmax(1), source, source_labels, paths, *both)
 
 
 def read_feature_store(path: Path) -> FeatureStore:
@@ -68,9 +85,9 @@ def read_feature_store(path: Path) -> FeatureStore:
         if n_bytes > _MOST_BYTES:
             raise ValueError(f"{n_bytes} bytes")
         with np.load(path) as content:
-            store = FeatureStore(
-                **{field.name: content[field.name] for field in fields(FeatureStore)}
-            )
+            absent = {"backbone", "source_backbone"} - {*content}
+            names = {field.name for field in fields(FeatureStore)} - absent
+            store = FeatureStore(**{name: content[name] for name in names})
         _check(store)
         return store
     except Exception as error:  # a damaged archive raises nearly any type
@@ -86,6 +103,14 @@ def _check(store: FeatureStore) -> None:
     n, m = len(features), len(source)
     lengths = (store.best.shape, store.source_labels.shape, store.source_paths.shape)
     fits = features.ndim == source.ndim == 2 and features.shape[1] == source.shape[1]
-    kinds = "".join(array.dtype.kind for array in vars(store).values())
-    if not fits or lengths != ((n,), (m,), (m,)) or kinds != "fifiU":
+    kinds = "".join(array.dtype.kind for array in vars(store).values() if array is not None)
+    if not fits or lengths != ((n,), (m,), (m,)) or kinds[:5] != "fifiU":
+        raise ValueError("arrays that do not fit each other")
+    y, of_source = store.backbone, store.source_backbone
+    if y is None or of_source is None:
+        fits = y is None and of_source is None
+    else:
+        fits = y.ndim == of_source.ndim == 2 and y.shape[1] == of_source.shape[1]
+        fits &= (len(y), len(of_source), kinds[5:]) == (n, m, "ff")
+    if not fits:
         raise ValueError("arrays that do not fit each other")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import linear_sum_assignment
 from sklearn.cluster import KMeans, MiniBatchKMeans
-from sklearn.metrics import normalized_mutual_info_score
+from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.preprocessing import normalize
 
 from unida.ops.pca import joint_pca
@@ -294,15 +294,69 @@ def cluster_accuracy(classes: npt.ArrayLike, clusters: npt.ArrayLike) -> float:
         classes: true classes, names or numbers.
         clusters: numbers of the clusters; below zero is in no cluster, and never right.
     """
+    return _mean(_in_own_cluster(classes, clusters))
+
+
+@dataclass(frozen=True)
+class CategoryScore:
+    """How well images are divided into classes, known and novel ones; NaN where undefined.
+
+    Attributes:
+        all: share of all images in the cluster of their class, by one pairing of clusters and
+            classes (`cluster_accuracy`).
+        old: the same share, under the same pairing, of images of known classes.
+        new: of images of novel classes.
+        nmi: normalized mutual information of clusters and classes, of images of novel classes.
+        ari: adjusted Rand index, of the same images.
+    """
+
+    all: float
+    old: float
+    new: float
+    nmi: float
+    ari: float
+
+
+def score_categories(
+    classes: npt.ArrayLike, clusters: npt.ArrayLike, is_novel: npt.NDArray[np.bool_]
+) -> CategoryScore:
+    """Score a division of all target images as Generalized Category Discovery does.
+
+    One pairing over all images decides, so a known class and a category compete for each class, and
+    an unknown image that was taken for a known class is wrong (Vaze et al., CVPR 2022).
+
+    Args:
+        classes: true classes of all images, names or numbers.
+        clusters: a number for each predicted known class and each category; all images without one
+            share another.
+        is_novel: which images are of novel classes.
+    """
+    names, g = _paired(classes, clusters, "clusters")
+    right = _in_own_cluster(names, g)
+    novel, groups = names[is_novel], g[is_novel]
+    defined = novel.size > 0
+    return CategoryScore(
+        all=_mean(right),
+        old=_mean(right[~is_novel]),
+        new=_mean(right[is_novel]),
+        nmi=float(normalized_mutual_info_score(novel, groups)) if defined else NAN,
+        ari=float(adjusted_rand_score(novel, groups)) if defined else NAN,
+    )
+
+
+def _in_own_cluster(classes: npt.ArrayLike, clusters: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    """Return which samples are in the cluster that is paired with their class."""
     names, g = _paired(classes, clusters, "clusters")
     if not names.size:
-        return NAN
+        return np.zeros(0, dtype=np.bool_)
     inside = g.astype(np.int64) >= 0
     y, g = np.unique(names, return_inverse=True)[1], np.unique(g, return_inverse=True)[1]
     counts = np.zeros((y.max() + 1, g.max() + 1), dtype=np.int64)
     np.add.at(counts, (y[inside], g[inside]), 1)
-    pairs = linear_sum_assignment(counts, maximize=True)
-    return float(counts[pairs].sum() / names.size)
+    class_of = np.full(counts.shape[1], -1)
+    paired_class, paired_cluster = linear_sum_assignment(counts, maximize=True)
+    class_of[paired_cluster] = paired_class
+    return np.asarray(inside & (class_of[g] == y))
 
 
 def confusion(labels: npt.ArrayLike, predictions: npt.ArrayLike, n_known: int) -> IntArray:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from unida.bench.results import Result, read_results
 from unida.bench.tables.ablation import ablation_table
+from unida.bench.tables.discovery import discovery_tables
 from unida.bench.tables.full import full_table
 from unida.bench.tables.groups import Pairs, group_results
 from unida.bench.tables.paper_style import PaperStyle, paper_table
@@ -18,6 +19,7 @@ __all__ = [
     "FORMATS",
     "PaperStyle",
     "ablation_table",
+    "discovery_tables",
     "full_table",
     "make_tables",
     "paper_table",
@@ -44,6 +46,7 @@ def make_tables(
     oracle: bool = False,
     full: bool = False,
     universal: bool = False,
+    discover: bool = False,
 ) -> list[Table]:
     """Make the tables of a benchmark.
 
@@ -55,9 +58,13 @@ def make_tables(
         oracle: show H of the best step by target labels.
         full: the long form, with all scores, time and size.
         universal: every category shift of a data set in one table.
+        discover: scores of novel categories.
     """
     require(not (full and universal), "universal", True, "False with full")
+    require(not (discover and (full or universal)), "discover", True, "False with full, universal")
     results, notes = read_results(place), read_notes(place)
+    if discover:
+        return discovery_tables(results)
     if universal:
         return universal_tables(results, rule=rule, searched=notes.searched)
     if not full:
