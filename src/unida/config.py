@@ -21,6 +21,7 @@ C = TypeVar("C")
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 CacheMode = Literal["auto", "memory", "disk", "stream"]
 BatchNorm = Literal["auto", "batch", "stored"]
+CpuPrecision = Literal["fp32", "bf16"]
 Switch = Literal["auto", "on", "off"]
 Refinement = Literal["none", "knn"]
 
@@ -161,6 +162,9 @@ class ComputeConfig(_Checked):
     precision: Precision = "auto"
     """Arithmetic of the backbone; auto is bf16 on a GPU that has it and fp32 elsewhere. Heads and
     losses are always in float32."""
+    cpu_precision: CpuPrecision = "fp32"
+    """Arithmetic of the backbone on a CPU when images are embedded, predicted or scored; bf16 is
+    faster where the CPU has it, and rounds features to about 1 in 250."""
     cuda_graphs: Switch = "auto"
     """Record a step once as a CUDA graph and launch it as one; off launches kernel by kernel. auto
     is on wherever the method and the device allow it."""

@@ -237,7 +237,9 @@ def check_names(config: RunConfig) -> None:
 def make_backbone(config: RunConfig) -> Backbone:
     """Build the backbone; its initial weights follow from the seed alone."""
     torch.manual_seed(derive_seed(config.optim.seed, "backbone"))
-    return build_backbone(config.model.backbone, config.model.weights)
+    backbone = build_backbone(config.model.backbone, config.model.weights)
+    backbone.cpu_precision = config.compute.cpu_precision
+    return backbone
 
 
 def _build_methods(

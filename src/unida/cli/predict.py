@@ -11,6 +11,7 @@ import tyro
 
 from unida.cli.parser import Command
 from unida.cli.terminal import log_skipped
+from unida.config import CpuPrecision
 from unida.errors import UserError, shorten
 from unida.utils.logs import logger
 
@@ -38,6 +39,8 @@ class Predict(Command):
     share of unknown images."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N or mps."""
+    cpu_precision: CpuPrecision = "fp32"
+    """Arithmetic of the backbone on a CPU; bf16 is faster where the CPU has it."""
 
     def execute(self) -> None:
         """Predict, and write the labels to a file or to standard output."""
@@ -57,7 +60,7 @@ class Predict(Command):
         if self.to:
             require_writable(self.to)
         distributed.setup(pick_device(self.device))
-        model = load(self.run, self.device)
+        model = load(self.run, self.device, self.cpu_precision)
         rule = model.rule(self.reject)
         if self.reject and describe_rule(self.reject, rule) != self.reject:
             logger.info("%s: %s.", describe_rule(self.reject, rule), rule.note)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from unida.errors import UserError, require, require_known
@@ -115,8 +116,18 @@ def rebuild_backbone(spec: str, tensors: Mapping[str, Tensor] | None = None) -> 
     if values["name"] == PRECOMPUTED:
         return precomputed_features(values["out_features"])
     require_known(prefix, ADAPTERS if colon else BACKBONES, "backbone")
-    net = ADAPTERS[prefix].rebuild(values, tensors) if colon else BACKBONES[prefix].build()
+    net = ADAPTERS[prefix].rebuild(values, tensors) if colon else _unfilled(BACKBONES[prefix])
     return Backbone(net, spec)
+
+
+def _unfilled(architecture: Architecture) -> nn.Module:
+    """Build one of our own networks without drawing weights, which takes longer than loading."""
+    with torch.device("meta"):
+        net = architecture.build()
+    net.to_empty(device=torch.get_default_device())
+    for buffer in net.buffers():  # counters that a file may lack
+        buffer.zero_()
+    return net
 
 
 def _from_model(
