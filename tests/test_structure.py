@@ -24,7 +24,7 @@ PACKAGES = (
 
 OPTIONAL = (
     "transformers", "timm", "mlxtend", "matplotlib", "optuna", "ray", "onnx", "onnxscript",
-    "onnxruntime", "datasets",
+    "onnxruntime", "datasets", "openvino",
 )  # fmt: skip
 """Packages of extras: imported only when they are needed."""
 

@@ -160,8 +160,7 @@ class Backbone(nn.Module):
     def _evaluate_on_cpu(self, images: Tensor) -> Tensor:
         pays = self._to_evaluate >= MIN_IMAGES and not torch.is_grad_enabled()
         if pays and self._cpu.prepare(_Normalised(self), images, self.cpu_precision):
-            assert self._cpu.call is not None
-            return self._cpu.call(images)
+            return self._cpu(images)
         with self.precision(torch.bfloat16 if self.cpu_precision == "bf16" else self.dtype):
             return self._compute(self.net, self._normalise(images))
 
