@@ -35,7 +35,7 @@ from unida.types import Sizes
 from unida.utils import distributed
 from unida.utils.devices import pick_device
 from unida.utils.logs import logger
-from unida.utils.progress import NO_PROGRESS, Progress, Update
+from unida.utils.progress import NO_PROGRESS, Progress, Update, with_speed
 from unida.utils.rng import derive_seed
 
 LARGE_BACKBONE = 3_000_000
@@ -162,7 +162,7 @@ def adapt_domains(
         views, names = (methods[0].source_views, methods[0].target_views), ("source", "target")
         with distributed.main_process_first():
             source, target = (
-                embed(domain, backbone, view, config, progress.task(f"embedding {name}"))
+                embed(domain, backbone, view, config, _show_embedding(progress, name))
                 for domain, view, name in zip((source, target), views, names, strict=True)
             )
     learned, held_out = source.part(kept), source.part(held)
@@ -199,6 +199,10 @@ def _conclude(folder: RunFolder, config: RunConfig) -> None:
             remove_leftovers(folder)
             if no_report:
                 report_if_possible(folder)
+
+
+def _show_embedding(progress: Progress, name: str) -> Update:
+    return with_speed(progress.task(f"embedding {name}"), "images")
 
 
 def _show_steps(update: Update, steps: int) -> StepCallback:

@@ -205,8 +205,8 @@ def _fingerprint(backbone: Embedder, augmented: tuple[View, ...], config: RunCon
     """
     values = (augmented, config.model.frozen_views, config.data.image_size, backbone.spec)
     precision = backbone.evaluation_precision
-    values = values if precision == "fp32" else (*values, precision)
-    key = blake2b(repr(values).encode(), digest_size=16)
+    text = repr(values) if precision == "fp32" else repr((*values, precision))
+    key = blake2b(text.encode(), digest_size=16)
     for tensor in backbone.state_dict().values():
         key.update(tensor.cpu().numpy().tobytes())
     return key.digest()

@@ -112,7 +112,8 @@ class Backbone(nn.Module):
 
     def _apply(self, *args: Any, **options: Any) -> Self:
         self._cpu.drop()
-        return super()._apply(*args, **options)
+        super()._apply(*args, **options)  # type: ignore[no-untyped-call]
+        return self
 
     def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
         self._cpu.drop()
@@ -179,6 +180,9 @@ class Backbone(nn.Module):
 
 class _Normalised(nn.Module):
     """A network with its normalisation and nothing else, for a conversion."""
+
+    mean: Tensor
+    std: Tensor
 
     def __init__(self, backbone: Backbone) -> None:
         super().__init__()

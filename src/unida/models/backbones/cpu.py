@@ -137,7 +137,8 @@ def _by_openvino(network: nn.Module, key: Key) -> Callable[[Tensor], Tensor]:
 
 def _by_torchscript(network: nn.Module, key: Key) -> Callable[[Tensor], Tensor]:
     """Fold batch norm into convolutions, and fuse them with what follows."""
-    traced = torch.jit.trace(network, (torch.zeros(BATCH, *key.shape),), check_trace=False)
+    some = (torch.zeros(BATCH, *key.shape),)
+    traced = torch.jit.trace(network, some, check_trace=False)  # type: ignore[no-untyped-call]
     fused = torch.jit.optimize_for_inference(traced)
 
     @torch.inference_mode(False)
