@@ -35,6 +35,7 @@ from unida.types import Sizes
 from unida.utils import distributed
 from unida.utils.devices import pick_device
 from unida.utils.logs import logger
+from unida.utils.process import sharing_cores
 from unida.utils.progress import NO_PROGRESS, Progress, Update, with_speed
 from unida.utils.rng import derive_seed
 
@@ -182,7 +183,8 @@ def adapt_domains(
         which = f" {number + 1}/{n_members}" if n_members > 1 else ""
         on_step = _show_steps(progress.task(config.method + which), config.optim.steps)
         call = (source.device, place, on_step, on_checkpoint, images)
-        history.append(train(method, own, members[number], *call))
+        with sharing_cores():
+            history.append(train(method, own, members[number], *call))
     if skipped:
         counted = "one file was" if len(skipped) == 1 else f"{len(skipped)} files were"
         logger.info("%s left out; %s gives the reasons.", counted, folder.skipped)
