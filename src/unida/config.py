@@ -30,7 +30,7 @@ FORMAT = 2
 
 ENVIRONMENT = frozenset(
     {"source", "target", "out", "device", "cuda_graphs", "compile", "cache", "cache_dir"}
-    | {"memory_gb", "log_every", "report"}
+    | {"memory_gb", "log_every", "report", "slim"}
 )
 """Options that do not change a result: where things lie and run."""
 
@@ -207,6 +207,11 @@ class OutputConfig(_Checked):
     """Steps between two lines of metrics.jsonl."""
     checkpoint_every: int = 500
     """Steps between two checkpoints."""
+    slim: bool = False
+    """Leave the weights of a frozen backbone out of model.safetensors: it names their file and its
+    sha256. Where the file was moved, commands that take --weights are told where it is."""
+    half: bool = False
+    """Store matrices and kernels of model.safetensors in half precision: half the size."""
     report: bool = True
     """Write report.html, the run as a page, at the end; `unida report` writes it later."""
 

@@ -39,6 +39,7 @@ from unida.methods import METHODS, Method
 from unida.models.backbones import rebuild_backbone
 from unida.models.backbones.base import Backbone
 from unida.models.description import parse_description, refusing_damage
+from unida.models.slim import NET, fill, find, halve, refer
 from unida.models.weights import load_strictly, read_weights
 from unida.training.run_folder import RunFolder, write_file
 from unida.types import FloatArray, Prediction, Scored, Sizes
@@ -47,7 +48,7 @@ from unida.utils.chunking import subsample
 from unida.utils.devices import pick_device
 from unida.utils.parallel import in_order
 
-FORMAT = 8
+FORMAT = 9
 _REFERENCE = "reference."
 """Start of the names of the reference's tensors in the file."""
 
@@ -93,6 +94,11 @@ class Model:
     def method(self) -> Method:
         """The method; the first member's in an ensemble."""
         return self.predictor.method
+
+    @property
+    def shares_backbone(self) -> bool:
+        """Whether several members have one backbone."""
+        return isinstance(self.predictor, Ensemble) and self.predictor.shares_backbone
 
     @property
     def backbone(self) -> Backbone:
@@ -287,9 +293,22 @@ class Model:
         except BadImageError as error:
             return Skipped(path or Path("an image in memory"), str(error))
 
-    def save(self, path: Path) -> None:
-        """Write weights and description into one safetensors file."""
+    def save(self, path: Path, slim: bool = False, half: bool = False) -> None:
+        """Write weights and description into one safetensors file.
+
+        Args:
+            path: of the file.
+            slim: leave out the weights of a backbone that was not trained; the file they are from
+                is named, with its sha256.
+            half: store matrices and kernels in half precision.
+        """
         members = _members_of(self.predictor)
+        require(
+            not slim or len(members) == 1 or self.shares_backbone,
+            "slim",
+            slim,
+            "false for an ensemble whose members have a backbone each",
+        )
         description = {
             "format": FORMAT,
             "method": self.method_name,
@@ -307,30 +326,39 @@ class Model:
             "target": self.target,
             "reference": self.reference.config if self.reference else None,
             "refiners": [one.refiner.config if one.refiner else None for one in members],
-            "shares_backbone": isinstance(self.predictor, Ensemble)
-            and self.predictor.shares_backbone,
+            "shares_backbone": self.shares_backbone,
+            "weights": refer(self.backbone) if slim else None,
         }
         tensors = {
             _stored_name(name): tensor.detach().cpu().contiguous()
             for name, tensor in self.predictor.state_dict().items()
             if name not in _training_only(self.predictor)
         }
+        if slim:
+            tensors = {name: t for name, t in tensors.items() if not name.startswith(NET)}
         if self.reference:
             tensors |= {
                 f"{_REFERENCE}{name}": tensor.cpu().contiguous()
                 for name, tensor in self.reference.state_dict().items()
             }
+        tensors = halve(tensors) if half else tensors
         content = save_tensors(tensors, metadata={"unida": json.dumps(description)})
         write_file(path, lambda file: file.write(content))
 
 
-def load(run: str | Path, device: str = "auto", cpu_precision: CpuPrecision = "fp32") -> Model:
+def load(
+    run: str | Path,
+    device: str = "auto",
+    cpu_precision: CpuPrecision = "fp32",
+    weights: str | Path | None = None,
+) -> Model:
     """Load a trained model.
 
     Args:
         run: a run folder, or a model.safetensors.
         device: where it computes.
         cpu_precision: arithmetic of the backbone on a CPU; bf16 is faster where the CPU has it.
+        weights: the file that a slim model refers to, where it was moved.
     """
     allowed = get_args(CpuPrecision)
     require(cpu_precision in allowed, "cpu_precision", cpu_precision, ", ".join(allowed))
@@ -348,6 +376,10 @@ def load(run: str | Path, device: str = "auto", cpu_precision: CpuPrecision = "f
     d = parse_description(metadata["unida"], str(path))
     with refusing_damage(str(path)):
         d, tensors = migrate_model(d, tensors, FORMAT, str(path))
+        source = None
+        if d["weights"]:
+            source, found = find(d["weights"], path, weights)
+            tensors = fill(tensors, found, rebuild_backbone(d["backbone"]))
         of_reference, of_predictor = {}, {}
         for name, tensor in tensors.items():
             if name.startswith(_REFERENCE):
@@ -363,6 +395,7 @@ def load(run: str | Path, device: str = "auto", cpu_precision: CpuPrecision = "f
         for part in predictor.modules():
             if isinstance(part, Backbone):
                 part.cpu_precision = cpu_precision
+        predictor.backbone.weights_source = source
         rules = {name: Rule.from_json(rule) for name, rule in d["rules"].items()}
         known, fitted_to = tuple(d["known"]), tuple(d["target"])
     return Model(

@@ -40,6 +40,8 @@ class Evaluate(Command):
     """auto, cpu, cuda, cuda:N or mps."""
     cpu_precision: CpuPrecision = "fp32"
     """Arithmetic of the backbone on a CPU; bf16 is faster where the CPU has it."""
+    weights: Path | None = None
+    """File of the backbone's weights, for a run of --slim whose file was moved."""
 
     def execute(self) -> None:
         """Print a table with a column for each rule; write evaluation.json into the run."""
@@ -48,7 +50,7 @@ class Evaluate(Command):
         from unida.report.build import refresh_report
         from unida.training.run_folder import RunFolder, write_text
 
-        model = load(self.run, self.device, self.cpu_precision)
+        model = load(self.run, self.device, self.cpu_precision, self.weights)
         if self.reject:
             model = model.with_rule(self.reject)
         result = evaluate(model, self.labels)

@@ -41,6 +41,8 @@ class Predict(Command):
     """auto, cpu, cuda, cuda:N or mps."""
     cpu_precision: CpuPrecision = "fp32"
     """Arithmetic of the backbone on a CPU; bf16 is faster where the CPU has it."""
+    weights: Path | None = None
+    """File of the backbone's weights, for a run of --slim whose file was moved."""
 
     def execute(self) -> None:
         """Predict, and write the labels to a file or to standard output."""
@@ -60,7 +62,7 @@ class Predict(Command):
         if self.to:
             require_writable(self.to)
         distributed.setup(pick_device(self.device))
-        model = load(self.run, self.device, self.cpu_precision)
+        model = load(self.run, self.device, self.cpu_precision, self.weights)
         rule = model.rule(self.reject)
         if self.reject and describe_rule(self.reject, rule) != self.reject:
             logger.info("%s: %s.", describe_rule(self.reject, rule), rule.note)

@@ -15,11 +15,17 @@ from torch import Tensor, nn
 
 from unida.errors import UserError, require, require_known
 from unida.models.backbones import hf, timm
-from unida.models.backbones.base import PRECOMPUTED, Backbone, precomputed_features
+from unida.models.backbones.base import (
+    PRECOMPUTED,
+    Backbone,
+    WeightsSource,
+    precomputed_features,
+)
 from unida.models.backbones.efficientnet_lite import EfficientNetLite2
 from unida.models.backbones.resnet import ResNet
 from unida.models.backbones.small_cnn import SmallCNN
 from unida.models.description import refusing_damage
+from unida.models.slim import fill, find
 from unida.models.weights import (
     FROM_SCRATCH,
     download_weights,
@@ -101,7 +107,11 @@ def build_backbone(name: str, weights: str | None) -> Backbone:
         tensors, metadata = read_weights(path)
         _check_stride(name, metadata, path)
         load_strictly(net, tensors, str(path))
-    return Backbone(net, json.dumps({"name": name}), weights != FROM_SCRATCH)
+    backbone = Backbone(net, json.dumps({"name": name}), weights != FROM_SCRATCH)
+    if weights != FROM_SCRATCH:
+        repository = None if weights else architecture.weights
+        backbone.weights_source = WeightsSource(name, str(path), repository)
+    return backbone
 
 
 def rebuild_backbone(spec: str, tensors: Mapping[str, Tensor] | None = None) -> Backbone:
@@ -144,6 +154,8 @@ def _from_model(
     start = "backbone."
     with refusing_damage(where):
         backbone = rebuild_backbone(description["backbone"], tensors)
+    if reference := description.get("weights"):
+        tensors = fill(tensors, find(reference, Path(where))[1], backbone)
     own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
     load_strictly(backbone, own, where)
     backbone.pretrained = description.get("pretrained", True)

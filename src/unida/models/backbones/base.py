@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,14 @@ from unida.utils import distributed
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 PRECOMPUTED = "given"
+
+
+class WeightsSource(NamedTuple):
+    """Where a network's weights were read: a file, and the repository of the hub it is from."""
+
+    backbone: str
+    file: str
+    repository: str | None
 
 
 class Backbone(nn.Module):
@@ -32,6 +40,7 @@ class Backbone(nn.Module):
 
     Attributes:
         cpu_precision: of evaluation on a CPU.
+        weights_source: the file that its first weights are from; None without one.
     """
 
     mean: Tensor
@@ -49,6 +58,7 @@ class Backbone(nn.Module):
         self._bn_frozen = False
         self._compiled: Callable[[Tensor], Tensor] | None = None
         self.cpu_precision: CpuPrecision = "fp32"
+        self.weights_source: WeightsSource | None = None
         self._cpu, self._to_evaluate = CpuRuntime(), 0
 
     @property
