@@ -392,9 +392,9 @@ def load(
             with torch.device("meta"):
                 reference = SourceReference(**d["reference"])
             load_strictly(reference, of_reference, str(path), True)
-        for part in predictor.modules():
-            if isinstance(part, Backbone):
-                part.cpu_precision = cpu_precision
+        for module in predictor.modules():
+            if isinstance(module, Backbone):
+                module.cpu_precision = cpu_precision
         predictor.backbone.weights_source = source
         rules = {name: Rule.from_json(rule) for name, rule in d["rules"].items()}
         known, fitted_to = tuple(d["known"]), tuple(d["target"])
