@@ -115,11 +115,21 @@ def test_other_weights_are_converted_again(change: str, monkeypatch: pytest.Monk
             backbone.train()
         backbone.net.load_state_dict({k[4:]: v for k, v in other.items() if k[:4] == "net."})
         if change == "dtype":
-            backbone.float()
+            backbone.double().float()
         backbone.eval()
     with torch.no_grad():
         expected = backbone(given)
     assert difference(evaluate(backbone, given), expected) < 1e-4
+
+
+def test_a_conversion_serves_the_next_images_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_openvino(monkeypatch)
+    backbone = network()
+    evaluate(backbone, images(4))
+    made = backbone._cpu.run
+    backbone.to("cpu").eval()
+    evaluate(backbone, images(20))
+    assert made is backbone._cpu.run is not None
 
 
 def test_a_copy_has_its_own_conversion(monkeypatch: pytest.MonkeyPatch) -> None:

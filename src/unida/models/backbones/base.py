@@ -121,8 +121,10 @@ class Backbone(nn.Module):
         return self
 
     def _apply(self, *args: Any, **options: Any) -> Self:
-        self._cpu.drop()
+        before = self.mean.device, self.mean.dtype
         super()._apply(*args, **options)  # type: ignore[no-untyped-call]
+        if before != (self.mean.device, self.mean.dtype):
+            self._cpu.drop()
         return self
 
     def _load_from_state_dict(self, *args: Any, **options: Any) -> None:
