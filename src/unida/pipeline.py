@@ -24,6 +24,7 @@ from unida.methods.presets import configure
 from unida.model import Model, load
 from unida.models.backbones import build_backbone
 from unida.models.backbones.base import Backbone
+from unida.models.slim import require_slim
 from unida.models.weights import FROM_SCRATCH
 from unida.report.build import report_if_possible
 from unida.result import RunResult, fit_decision, log_diagnostics, write_result
@@ -155,6 +156,8 @@ def adapt_domains(
     folder, n_members = RunFolder(config.output.out), config.decision.ensemble
     require(not on_checkpoint or n_members == 1, "ensemble", n_members, "1 to score checkpoints")
     _check_classes(source.samples)
+    if config.output.slim:
+        require_slim(backbone, config.model.frozen)
     kept, held = hold_out(source.samples, config.data.holdout, config.optim.seed)
     methods = _build_methods(config, backbone, source.part(kept), target)
     resolved = resolve_run(config, methods[0], source.device)

@@ -1,13 +1,17 @@
 """Stored models without the weights of their backbone, and in half precision."""
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
+from tests.images import write_classes
+from unida import adapt
 from unida.decision.predictor import Predictor
 from unida.decision.rejection import Rule
 from unida.errors import UserError
@@ -99,6 +103,28 @@ def test_the_next_run_starts_from_a_slim_model(model: Model, weights: Path, tmp_
     started = build_backbone("small_cnn", str(slim)).eval()
     with torch.no_grad():
         assert torch.equal(started(IMAGES), model.backbone.eval()(IMAGES))
+
+
+def test_a_run_leaves_a_slim_model(weights: Path, tmp_path: Path) -> None:
+    places = (write_classes(tmp_path / name, {"a": 6, "b": 6}) for name in ("source", "target"))
+    source, target = places
+    options: dict[str, Any] = {
+        "backbone": "small_cnn", "image_size": 16, "batch": 4, "steps": 2, "device": "cpu",
+        "cache_dir": str(tmp_path / "cache"), "report": False, "slim": True,
+    }  # fmt: skip
+    for wrong, why in (({"weights": str(weights)}, "add --frozen"), ({"frozen": True}, "leave it")):
+        with pytest.raises(UserError, match=why):
+            adapt(source, target, tmp_path / "refused", **(options | wrong))
+        assert not (tmp_path / "refused" / "model.safetensors").exists()
+        shutil.rmtree(tmp_path / "refused", ignore_errors=True)
+    given = options | {"weights": str(weights), "frozen": True, "half": True}
+    trained = adapt(source, target, tmp_path / "run", **given)
+    stored = load_file(tmp_path / "run" / "model.safetensors")
+    assert not [name for name in stored if name.startswith("backbone.net.")]
+    assert {t.dtype for t in stored.values() if t.ndim > 1} == {torch.float16}
+    again = load(tmp_path / "run", "cpu")
+    found, expected = (m.predict(target, reject="none") for m in (again, trained))
+    assert [one.label for one in found] == [one.label for one in expected]
 
 
 def test_half_precision_keeps_labels_and_statistics(model: Model, tmp_path: Path) -> None:

@@ -17,18 +17,26 @@ NET = "backbone.net."
 """Start of the names of the weights in a stored model."""
 
 
-def refer(backbone: Backbone) -> dict[str, Any]:
-    """Describe the file that has the weights of a backbone.
-
-    Raises:
-        UserError: there is no such file, or its weights are not the backbone's.
-    """
+def require_slim(backbone: Backbone, frozen: bool) -> WeightsSource:
+    """Return the source of a backbone's weights; refuse one that no file has, before it trains."""
     source = backbone.weights_source
     if source is None:
         raise UserError(
             "slim is on, but the weights of this backbone are not from a file of their own: leave "
             "it out."
         )
+    if not frozen:
+        raise UserError("slim is on, but the backbone is trained: leave it out, or add --frozen.")
+    return source
+
+
+def refer(backbone: Backbone) -> dict[str, Any]:
+    """Describe the file that has the weights of a backbone.
+
+    Raises:
+        UserError: there is no such file, or its weights are not the backbone's.
+    """
+    source = require_slim(backbone, frozen=True)
     file = Path(source.file)
     tensors, _ = read_weights(file)
     if not _same(backbone.net, tensors):
