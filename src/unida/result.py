@@ -158,7 +158,7 @@ def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) 
         found: what looked wrong with the images.
     """
     model, target, source = result.model, result.target, result.source
-    model.save(folder.model)
+    model.save(folder.model, slim=result.config.output.slim, half=result.config.output.half)
     rule = model.rule()
     labels = to_predictions(
         target.samples.paths, target.scored, rule, model.classes, model.temperature

@@ -9,10 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
-from sklearn.cluster import KMeans, MiniBatchKMeans
-from sklearn.metrics import normalized_mutual_info_score
-from sklearn.preprocessing import normalize
 
 from unida.ops.pca import joint_pca
 from unida.types import FloatArray, IntArray, Scored
@@ -267,6 +263,10 @@ def novel_nmi(
         seed: of the sample and the first centres.
         rows: indices of the truly unknown images, where there are others among the N.
     """
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.metrics import normalized_mutual_info_score
+    from sklearn.preprocessing import normalize
+
     x, classes = np.asarray(features), np.asarray(true_novel_classes)
     if len(x) != len(classes):
         raise ValueError(f"{len(classes)} labels but {len(x)} rows of features")
@@ -294,6 +294,8 @@ def cluster_accuracy(classes: npt.ArrayLike, clusters: npt.ArrayLike) -> float:
         classes: true classes, names or numbers.
         clusters: numbers of the clusters; below zero is in no cluster, and never right.
     """
+    from scipy.optimize import linear_sum_assignment
+
     names, g = _paired(classes, clusters, "clusters")
     if not names.size:
         return NAN

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from sklearn.decomposition import PCA
 
 from unida.types import Features
 from unida.utils.chunking import MAX_SAMPLES, subsample
@@ -23,6 +22,8 @@ def joint_pca(sets: Sequence[Features], dimensions: int, seed: int = 0) -> list[
     Returns:
         Arrays (N_i, dimensions) in the order of `sets`.
     """
+    from sklearn.decomposition import PCA
+
     rows = np.concatenate(sets)
     sample = rows[subsample(len(rows), MAX_SAMPLES, seed, "pca")]
     n_components = min(dimensions, *sample.shape)
