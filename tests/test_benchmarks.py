@@ -37,7 +37,7 @@ def run(monkeypatch: pytest.MonkeyPatch, name: str, place: Path, *args: object) 
 def test_every_script_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     """`--help` of the scripts that no other test runs."""
     for folder, names in (
-        (FOLDER, ("memory", "plain_loop", "tables")),
+        (FOLDER, ("beside", "memory", "plain_loop", "start_up", "tables")),
         (FOLDER / "office_home", ("hypotheses", "listing", "ovanet_metric")),
     ):
         monkeypatch.syspath_prepend(str(folder))
@@ -191,3 +191,38 @@ def test_against_refuses_steps_that_all_come_at_once(monkeypatch: pytest.MonkeyP
     given = argparse.Namespace(warm_up=50, steps=300, limit=300)
     with pytest.raises(SystemExit, match="from 50 to 300 all at once"):
         against.steps_per_second(command, r"iter (\d+)", given)
+
+
+def test_cpu_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = ("--networks", "small_cnn", "--side", 16, "--batch", 3, "--rounds", 1)
+    rows = run(monkeypatch, "cpu_network", tmp_path, *small, "--ways", "unida,PyTorch,PyTorch bf16")
+    assert [row["way"] for row in rows] == ["unida", "PyTorch", "PyTorch bf16"]
+    assert max(row["over_fastest"] for row in rows[:2]) == 1
+    assert max(row["difference"] for row in rows[:2]) < 1e-4 < rows[2]["difference"]
+
+
+def test_cpu_precision(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for domain in ("source", "target"):
+        write_classes(tmp_path / domain, {"a": 6, "b": 6, "c": 6})
+    options = ("--backbone", "small_cnn", "--known", 2, "--steps", 3, "--batch", 4)
+    places = (tmp_path / "source", tmp_path / "target")
+    rows = run(monkeypatch, "cpu_precision", tmp_path, *places, *options, "--image-size", 16)
+    assert [row["precision"] for row in rows] == ["fp32", "bf16", "fp32, half-precision file"]
+    assert rows[0]["other_labels"] == rows[0]["largest_feature_difference"] == 0
+    for row in rows[1:]:
+        assert row["images"] == 18
+        assert 0 < row["largest_feature_difference"] < 0.1
+
+
+def test_decoding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = ("--images", 10, "--side", 60, "--size", 36, "--rounds", 1, "--steps", 3)
+    rows = run(monkeypatch, "decoding", tmp_path, *small)
+    assert len(rows) == 5
+    assert rows[0]["over_plain"] == rows[3]["over_cached"] == 1
+
+
+def test_frozen_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = ("--images", 40, "--width", 8, "--classes", 4, "--steps", 10, "--rounds", 1)
+    rows = run(monkeypatch, "frozen_gpu", tmp_path, *small)
+    assert {"steps", "batch", "rows", "eager step"} <= {row["table"] for row in rows}
+    assert rows[0]["steps_per_second"] == pytest.approx(1000 / rows[0]["ms_per_step"])

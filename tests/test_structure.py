@@ -24,7 +24,7 @@ PACKAGES = (
 
 OPTIONAL = (
     "transformers", "timm", "mlxtend", "matplotlib", "optuna", "ray", "onnx", "onnxscript",
-    "onnxruntime", "datasets", "tensorboard", "wandb", "mlflow", "fastapi", "pyarrow",
+    "onnxruntime", "datasets", "openvino", "tensorboard", "wandb", "mlflow", "fastapi", "pyarrow",
 )  # fmt: skip
 """Packages of extras: imported only when they are needed."""
 

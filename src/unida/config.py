@@ -21,6 +21,7 @@ C = TypeVar("C")
 Precision = Literal["auto", "fp32", "tf32", "bf16"]
 CacheMode = Literal["auto", "memory", "disk", "stream"]
 BatchNorm = Literal["auto", "batch", "stored"]
+CpuPrecision = Literal["fp32", "bf16"]
 Switch = Literal["auto", "on", "off"]
 Refinement = Literal["none", "knn"]
 
@@ -29,7 +30,7 @@ FORMAT = 2
 
 ENVIRONMENT = frozenset(
     {"source", "target", "source_model", "out", "device", "cuda_graphs", "compile", "cache"}
-    | {"cache_dir", "memory_gb", "log_every", "report", "tracker"}
+    | {"cache_dir", "memory_gb", "log_every", "report", "slim", "tracker"}
 )
 """Options that do not change a result: where things lie and run."""
 
@@ -164,6 +165,9 @@ class ComputeConfig(_Checked):
     precision: Precision = "auto"
     """Arithmetic of the backbone; auto is bf16 on a GPU that has it and fp32 elsewhere. Heads and
     losses are always in float32."""
+    cpu_precision: CpuPrecision = "fp32"
+    """Arithmetic of the backbone on a CPU when images are embedded, predicted or scored; bf16 is
+    faster where the CPU has it, and rounds features to about 1 in 250."""
     cuda_graphs: Switch = "auto"
     """Record a step once as a CUDA graph and launch it as one; off launches kernel by kernel. auto
     is on wherever the method and the device allow it."""
@@ -206,6 +210,11 @@ class OutputConfig(_Checked):
     """Steps between two lines of metrics.jsonl."""
     checkpoint_every: int = 500
     """Steps between two checkpoints."""
+    slim: bool = False
+    """Leave the weights of a frozen backbone out of model.safetensors: it names their file and its
+    sha256. Where the file was moved, commands that take --weights are told where it is."""
+    half: bool = False
+    """Store matrices and kernels of model.safetensors in half precision: half the size."""
     report: bool = True
     """Write report.html, the run as a page, at the end; `unida report` writes it later."""
     tracker: tuple[str, ...] = ()

@@ -2,8 +2,6 @@
 
 import contextlib
 import os
-import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -31,7 +29,7 @@ from unida.utils.csv_files import csv_lines
 from unida.utils.devices import pick_device
 from unida.utils.locks import NO_LOCKS, held, read_holder, write_holder
 from unida.utils.logs import logger
-from unida.utils.progress import NO_PROGRESS, Progress, Update, ignore
+from unida.utils.progress import NO_PROGRESS, Progress, ignore, with_speed
 
 
 def embed(
@@ -141,7 +139,7 @@ def _embed_samples(
     with distributed.main_process_first():
         reading = progress.task("reading")
         domain = load_domains(config, device, {"images": samples}, lambda name: reading)["images"]
-    show = _with_speed(progress.task("embedding"))
+    show = with_speed(progress.task("embedding"), "images")
     if distributed.world_size() > 1:
         embed_shard(domain, backbone, config, show)
         distributed.barrier()
@@ -157,73 +155,3 @@ def _to_table(domain: Domain) -> EmbeddingTable:
     if samples.labels is not None:
         labels = tuple(samples.classes[k] for k in samples.labels)
     return EmbeddingTable(tuple(map(str, samples.paths)), rows, labels)
-
-
-def _with_speed(update: Update) -> Update:
-    """Add images a second and the time left, by the last minute, to what is shown."""
-    seen = deque([(time.monotonic(), 0)], maxlen=1000)
-
-    def show(done: int, total: int, note: str = "") -> None:
-        now = time.monotonic()
-        if done == seen[-1][1]:  # the end is reported twice
-            return
-        seen.append((now, done))
-        while len(seen) > 2 and seen[0][0] < now - 60:
-            seen.popleft()
-        then, before = seen[0]
-        rate = distributed.world_size() * (done - before) / max(now - then, 1e-3)
-        left = distributed.world_size() * (total - done) / max(rate, 1e-3)
-        update(done, total, f"{rate:.3g} images/s  {_in_words(left)} left")
-
-    return show
-
-
-def _in_words(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return (
-        f"{hours} h {minutes} min"
-        if hours
-        else f"{minutes} min {rest} s"
-        if minutes
-        else f"{rest} s"
-    )
-
-
-@contextlib.contextmanager
-def _claimed(to: Path, force: bool, images: str | Path | Sequence[str | Path]) -> Iterator[None]:
-    """Hold a file to be written while the block runs: of two that write it, one goes on.
-
-    Args:
-        to: the file.
-        force: write over it.
-        images: what is embedded, which is never written over.
-    """
-    require(
-        to.suffix.lower() in SUFFIXES, "to", str(to), f"a file ending in {' or '.join(SUFFIXES)}"
-    )
-    if to.suffix.lower() == ".parquet":
-        import_parquet()
-    if not distributed.is_main_process():
-        yield
-        return
-    files = [to, paths_file(to)] if to.suffix.lower() == ".npy" else [to]
-    for one in files:
-        require_writable(one)
-        if isinstance(images, str | Path) and os.path.realpath(one) == os.path.realpath(images):
-            raise UserError(f"{one} would be written over {images}, the images: name another file.")
-    lock = to.with_name(f".{to.name}.lock")
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(held(lock, remove=True))
-            if file is None:
-                raise UserError(f"{to} is being written by {read_holder(lock)}: wait for its end.")
-            write_holder(file)
-        except OSError as error:
-            if error.errno not in NO_LOCKS:
-                raise UserError(f"{to} cannot be written: {error.strerror}.") from None
-            logger.warning("%s cannot be locked: let nothing else write it.", to)
-        for one in files:
-            if one.exists() and not force:
-                raise UserError(f"{one} is there already: name another file, or add --force.")
-        yield

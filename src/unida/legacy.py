@@ -39,7 +39,9 @@ def migrate_model(
     d = dict(description)
     if found == 6:
         d, tensors = _from_format_6(d, tensors)
-    return (_from_format_7(d) if d["format"] == 7 else d), tensors
+    if d["format"] == 7:
+        d = _from_format_7(d)
+    return (_from_format_8(d) if d["format"] == 8 else d), tensors
 
 
 def migrate_checkpoint(tensors: Tensors) -> Tensors:
@@ -65,6 +67,11 @@ def _from_format_6(d: dict[str, Any], tensors: Tensors) -> tuple[dict[str, Any],
 def _from_format_7(d: dict[str, Any]) -> dict[str, Any]:
     """Add what the rule of a model was fitted to, which earlier models did not keep."""
     return d | {"format": 8, "reference": None, "target": []}
+
+
+def _from_format_8(d: dict[str, Any]) -> dict[str, Any]:
+    """Note that the weights of the backbone are in the file, as they always were."""
+    return d | {"format": 9, "weights": None}
 
 
 def _without_refinement(

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from PIL import Image
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from unida.config import from_mapping
+from unida.config import CpuPrecision, from_mapping
 from unida.data.cache import default_cache_dir
 from unida.data.decode import BadImageError, Pixels, decode_file, to_square
 from unida.data.domain import cache_folder
@@ -45,6 +45,7 @@ from unida.methods.presets import load_config
 from unida.models.backbones import rebuild_backbone
 from unida.models.backbones.base import Backbone
 from unida.models.description import parse_description, refusing_damage
+from unida.models.slim import NET, fill, find, halve, refer
 from unida.models.weights import load_strictly, read_weights
 from unida.sharing.folder import write_shared
 from unida.sharing.hub import PREFIX, download, is_hub_place, parse_place, upload
@@ -55,7 +56,7 @@ from unida.utils.chunking import subsample
 from unida.utils.devices import pick_device
 from unida.utils.parallel import in_order
 
-FORMAT = 8
+FORMAT = 9
 _REFERENCE = "reference."
 """Start of the names of the reference's tensors in the file."""
 
@@ -109,6 +110,11 @@ class Model:
     def method(self) -> Method:
         """The method; the first member's in an ensemble."""
         return self.predictor.method
+
+    @property
+    def shares_backbone(self) -> bool:
+        """Whether several members have one backbone."""
+        return isinstance(self.predictor, Ensemble) and self.predictor.shares_backbone
 
     @property
     def backbone(self) -> Backbone:
@@ -338,9 +344,20 @@ class Model:
         except BadImageError as error:
             return Skipped(path or Path("an image in memory"), str(error))
 
-    def save(self, path: Path) -> None:
-        """Write weights and description into one safetensors file."""
-        self._write(path, self.description())
+    def save(self, path: Path, slim: bool = False, half: bool = False) -> None:
+        """Write weights and description into one safetensors file.
+
+        Args:
+            path: of the file.
+            slim: leave out the weights of a backbone that was not trained; the file they are from
+                is named, with its sha256.
+            half: store matrices and kernels in half precision.
+        """
+        alone = len(_members_of(self.predictor)) == 1 or self.shares_backbone
+        allowed = "false for an ensemble whose members have a backbone each"
+        require(not slim or alone, "slim", slim, allowed)
+        reference = refer(self.backbone) if slim else None
+        self._write(path, self.description() | {"weights": reference}, half)
 
     def save_pretrained(
         self, folder: str | Path, *, license: str | None = None, force: bool = False
@@ -408,33 +425,45 @@ class Model:
             "target": self.target,
             "reference": self.reference.config if self.reference else None,
             "refiners": [one.refiner.config if one.refiner else None for one in members],
-            "shares_backbone": isinstance(self.predictor, Ensemble)
-            and self.predictor.shares_backbone,
+            "shares_backbone": self.shares_backbone,
+            "weights": None,
         }
 
-    def _write(self, path: Path, description: dict[str, Any]) -> None:
+    def _write(self, path: Path, description: dict[str, Any], half: bool = False) -> None:
         tensors = {
             _stored_name(name): tensor.detach().cpu().contiguous()
             for name, tensor in self.predictor.state_dict().items()
             if name not in _training_only(self.predictor)
         }
+        if description["weights"]:
+            tensors = {name: t for name, t in tensors.items() if not name.startswith(NET)}
         if self.reference:
             tensors |= {
                 f"{_REFERENCE}{name}": tensor.cpu().contiguous()
                 for name, tensor in self.reference.state_dict().items()
             }
+        tensors = halve(tensors) if half else tensors
         content = save_tensors(tensors, metadata={"unida": json.dumps(description)})
         write_file(path, lambda file: file.write(content))
 
 
-def load(run: str | Path, device: str = "auto") -> Model:
+def load(
+    run: str | Path,
+    device: str = "auto",
+    cpu_precision: CpuPrecision = "fp32",
+    weights: str | Path | None = None,
+) -> Model:
     """Load a trained model.
 
     Args:
         run: a run folder, a model.safetensors, a folder that `save_pretrained` wrote, or a model
             on the Hugging Face hub: `hf:owner/name`, or `hf:owner/name@revision`.
         device: auto, cpu, cuda, cuda:N or mps.
+        cpu_precision: arithmetic of the backbone on a CPU; bf16 is faster where the CPU has it.
+        weights: the file that a slim model refers to, where it was moved.
     """
+    allowed = get_args(CpuPrecision)
+    require(cpu_precision in allowed, "cpu_precision", cpu_precision, ", ".join(allowed))
     path = download(str(run)) if is_hub_place(str(run)) else Path(run)
     cache_dir = default_cache_dir()
     origin = path if path.is_dir() else None
@@ -451,6 +480,10 @@ def load(run: str | Path, device: str = "auto") -> Model:
     d = parse_description(metadata["unida"], str(path))
     with refusing_damage(str(path)):
         d, tensors = migrate_model(d, tensors, FORMAT, str(path))
+        source = None
+        if d["weights"]:
+            source, found = find(d["weights"], path, weights)
+            tensors = fill(tensors, found, rebuild_backbone(d["backbone"]))
         of_reference, of_predictor = {}, {}
         for name, tensor in tensors.items():
             if name.startswith(_REFERENCE):
@@ -463,6 +496,10 @@ def load(run: str | Path, device: str = "auto") -> Model:
             with torch.device("meta"):
                 reference = SourceReference(**d["reference"])
             load_strictly(reference, of_reference, str(path), True)
+        for module in predictor.modules():
+            if isinstance(module, Backbone):
+                module.cpu_precision = cpu_precision
+        predictor.backbone.weights_source = source
         rules = {name: Rule.from_json(rule) for name, rule in d["rules"].items()}
         known, fitted_to = tuple(d["known"]), tuple(d["target"])
     return Model(

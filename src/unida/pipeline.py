@@ -28,6 +28,7 @@ from unida.methods.presets import configure
 from unida.model import Model, load
 from unida.models.backbones import build_backbone
 from unida.models.backbones.base import Backbone, precomputed_features
+from unida.models.slim import require_slim
 from unida.models.weights import FROM_SCRATCH
 from unida.report.build import report_if_possible
 from unida.result import RunResult, fit_decision, log_diagnostics, write_result
@@ -41,7 +42,8 @@ from unida.types import Sizes
 from unida.utils import distributed
 from unida.utils.devices import pick_device
 from unida.utils.logs import logger
-from unida.utils.progress import NO_PROGRESS, Progress, Update
+from unida.utils.process import sharing_cores
+from unida.utils.progress import NO_PROGRESS, Progress, Update, with_speed
 from unida.utils.rng import derive_seed
 
 LARGE_BACKBONE = 3_000_000
@@ -189,6 +191,8 @@ def _train_and_decide(
     require(not on_checkpoint or n_members == 1, "ensemble", n_members, "1 to score checkpoints")
     if not start:
         _check_classes(source.samples)
+    if config.output.slim:
+        require_slim(backbone, config.model.frozen)
     kept, held = hold_out(source.samples, config.data.holdout, config.optim.seed)
     methods = _build_methods(config, backbone, source.part(kept), target)
     if start:
@@ -200,7 +204,7 @@ def _train_and_decide(
         views, names = (methods[0].source_views, methods[0].target_views), ("source", "target")
         with distributed.main_process_first():
             source, target = (
-                embed(domain, backbone, view, config, progress.task(f"embedding {name}"))
+                embed(domain, backbone, view, config, _show_embedding(progress, name))
                 if len(domain)
                 else domain
                 for domain, view, name in zip((source, target), views, names, strict=True)
@@ -224,7 +228,8 @@ def _train_and_decide(
         update = progress.task(config.method + which)
         on_step = _show_steps(update, config.optim.steps, partial(trackers.log, number))
         call = (source.device, place, on_step, on_checkpoint, images)
-        history.append(train(method, own, members[number], *call))
+        with sharing_cores():
+            history.append(train(method, own, members[number], *call))
     if skipped:
         counted = "one file was" if len(skipped) == 1 else f"{len(skipped)} files were"
         logger.info("%s left out; %s gives the reasons.", counted, folder.skipped)
@@ -250,6 +255,10 @@ def _conclude(folder: RunFolder, config: RunConfig) -> None:
                     report_if_possible(folder)
                 trackers.begin(config)
                 trackers.conclude()
+
+
+def _show_embedding(progress: Progress, name: str) -> Update:
+    return with_speed(progress.task(f"embedding {name}"), "images")
 
 
 def _show_steps(
@@ -333,7 +342,9 @@ def check_names(config: RunConfig) -> None:
 def make_backbone(config: RunConfig) -> Backbone:
     """Build the backbone; its initial weights follow from the seed alone."""
     torch.manual_seed(derive_seed(config.optim.seed, "backbone"))
-    return build_backbone(config.model.backbone, config.model.weights)
+    backbone = build_backbone(config.model.backbone, config.model.weights)
+    backbone.cpu_precision = config.compute.cpu_precision
+    return backbone
 
 
 def _build_methods(

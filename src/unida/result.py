@@ -178,7 +178,7 @@ def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) 
     """
     model, target, source = result.model, result.target, result.source
     of_source = source.scored.features if len(source.samples) else target.scored.features[:0]
-    model.save(folder.model)
+    model.save(folder.model, slim=result.config.output.slim, half=result.config.output.half)
     rule = model.rule()
     labels = to_predictions(
         target.samples.paths, target.scored, rule, model.classes, model.temperature

@@ -14,7 +14,7 @@ import pytest
 from tests.bench.benches import arguments, write_data
 from tests.processes import UNIDA, started, wait_for
 from unida.bench import local_runner
-from unida.bench.folder import ResultsFolder
+from unida.bench.folder import Preparation, ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.local_runner import _record_if_killed
 from unida.bench.results import (
@@ -224,6 +224,24 @@ def test_the_progress_table_counts(protocol: Path, finished: Path) -> None:
     assert table.row_count == 2
     assert list(table.columns[1].cells) == ["2/3", "2/3"]
     assert table.caption == "8 done, 4 waiting, about 2 min left"
+
+
+def test_what_a_run_does_before_its_training_is_shown(tmp_path: Path) -> None:
+    (job, *_) = Bench("digits", out=tmp_path, methods="source_only", seeds=1).jobs()
+    folder = ResultsFolder(tmp_path)
+    folder.make()
+    shown = Preparation(folder.doing(job))
+    shown.task("san")(1, 2)
+    assert folder.preparation(job) == ""
+    update = shown.task("embedding target")
+    update(64, 640, "16.1 images/s")
+    assert folder.preparation(job) == "embedding target 64/640, 16.1 images/s"
+    assert progress_table([job], folder, None).caption == "1 waiting"
+    with folder.lock(job.name):
+        caption = progress_table([job], folder, None).caption
+    assert f"{job.name}: embedding target 64/640, 16.1 images/s" in str(caption)
+    update(640, 640)
+    assert folder.preparation(job) == ""
 
 
 def test_a_failed_run_is_recorded_and_the_rest_goes_on(

@@ -69,13 +69,15 @@ def test_the_second_run_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert torch.equal(first.pixels.get(index), again.pixels.get(index))
 
 
-@pytest.mark.parametrize("change", ["view", "views", "weights", "images", "flip"])
+@pytest.mark.parametrize("change", ["view", "views", "weights", "images", "flip", "precision"])
 def test_everything_embeddings_depend_on_makes_another_file(tmp_path: Path, change: str) -> None:
     domain = noise_domain()
     embed(domain, small_backbone(), (WEAK_VIEW,), config(tmp_path), quietly)
+    backbone = small_backbone(1 if change == "weights" else 0)
+    backbone.cpu_precision = "bf16" if change == "precision" else "fp32"
     embed(
         noise_domain(69) if change == "images" else domain,
-        small_backbone(1 if change == "weights" else 0),
+        backbone,
         (strong_view(0.7),) if change == "view" else (WEAK_VIEW,),
         config(
             tmp_path,

@@ -3,6 +3,7 @@
 import ctypes
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -91,3 +92,46 @@ def test_fewer_pages_are_requested(tmp_path: Path) -> None:
         return int(done.stdout)
 
     assert faults("reuse") < faults() / 3
+
+
+class TestSharingCores:
+    @pytest.fixture(autouse=True)
+    def _two_threads(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in process._SPIN_SETTINGS:
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setattr("torch.get_num_threads", lambda: 2)
+        monkeypatch.setattr(process, "_SECONDS_WATCHED", 0.01)
+
+    def watched(self, monkeypatch: pytest.MonkeyPatch, share: float) -> int:
+        """How many teams are started where the thread has this share of a core."""
+        started: list[int] = []
+        looked = threading.Event()
+        clock = [0.0]
+
+        def passed() -> float:
+            clock[0] += 1
+            if clock[0] > 5:
+                looked.set()
+            return clock[0]
+
+        monkeypatch.setattr(process.time, "perf_counter", passed)
+        monkeypatch.setattr(process.time, "clock_gettime", lambda _: share * clock[0])
+        monkeypatch.setattr(process, "_start_team", lambda: (started.append(1), looked.set()))
+        with process.sharing_cores():
+            assert looked.wait(60)
+        return len(started)
+
+    def test_a_second_team_is_started_once_beside_other_programs(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert self.watched(monkeypatch, 0.5) == 1
+
+    def test_alone_nothing_is_started(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.watched(monkeypatch, 0.95) == 0
+
+    @pytest.mark.parametrize("name", process._SPIN_SETTINGS)
+    def test_a_choice_of_the_user_stays(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(name, "1")
+        monkeypatch.setattr(process, "_watch", lambda *args: pytest.fail("watched"))
+        with process.sharing_cores():
+            pass

@@ -5,6 +5,7 @@
     tasks/            image lists of the tasks
     cache/            decoded images, shared by the runs; may be removed after the last run
     logs/NAME.log     output of the process that executed the run
+    doing/NAME        what a run that does not train yet is doing
     locks/NAME        held while a run is executed; the system releases it if the holder dies
     results.jsonl.gz  all results, one per line
 
@@ -12,6 +13,7 @@ NAME is that of a job: a few words and a hash of its configuration.
 """
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,7 @@ from unida.bench.jobs import Job
 from unida.bench.results import RESULT
 from unida.training.run_folder import write_text
 from unida.utils.locks import held, is_held, write_holder
+from unida.utils.progress import Timer, Update, duration, ignore
 
 State = Literal["waiting", "running", "done", "failed"]
 
@@ -52,7 +55,7 @@ class ResultsFolder:
         return self.path / "tasks" / "_".join(parts).replace(" ", "").replace("/", "-")
 
     def make(self) -> None:
-        for name in ("runs", "failed", "logs", "locks", "tasks"):
+        for name in ("runs", "failed", "logs", "doing", "locks", "tasks"):
             (self.path / name).mkdir(parents=True, exist_ok=True)
 
     @contextmanager
@@ -81,6 +84,16 @@ class ResultsFolder:
             return "failed"
         return "running" if self.is_locked(job) else "waiting"
 
+    def doing(self, job: Job) -> Path:
+        return self.path / "doing" / job.name
+
+    def preparation(self, job: Job) -> str:
+        """Return what a run that does not train yet is doing, or nothing."""
+        try:
+            return self.doing(job).read_text()
+        except OSError:
+            return ""
+
     def steps_done(self, job: Job) -> int:
         """Return the steps of a run in progress, from the last line of its log."""
         try:
@@ -88,3 +101,32 @@ class ResultsFolder:
             return int(json.loads(last)["step"])
         except (OSError, IndexError, ValueError, KeyError):
             return 0
+
+
+class Preparation:
+    """Progress of a run that others can read: of the tasks before the training, such as embedding.
+
+    Args:
+        file: to write; it is removed when a task is done.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def task(self, title: str) -> Update:
+        """Begin a task; a training is read from its own log."""
+        if not title.startswith(("reading", "embedding")):
+            return ignore
+        timer, last = Timer(), 0.0
+
+        def update(done: int, total: int, note: str = "") -> None:
+            nonlocal last
+            if done == total:
+                self.file.unlink(missing_ok=True)
+            elif time.monotonic() - last >= 1:
+                last, left = time.monotonic(), timer.seconds_left(done, total)
+                words = [f"{title} {done}/{total}", note]
+                words += [] if left is None else [f"{duration(left)} left"]
+                write_text(self.file, ", ".join(filter(None, words)))
+
+        return update

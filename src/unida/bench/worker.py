@@ -17,7 +17,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from unida.bench.arrays import scores_file
-from unida.bench.folder import ResultsFolder
+from unida.bench.folder import Preparation, ResultsFolder
 from unida.bench.jobs import Job
 from unida.bench.results import write_results
 from unida.bench.scoring import Oracle, score_run
@@ -73,7 +73,12 @@ def _run(job: Job, folder: ResultsFolder, places: Places) -> None:
     run = RunFolder(config.output.out)
     _drop_if_stale(run, config)
     oracle = Oracle(task, config, run.path) if job.oracle else None
-    result = run_pipeline(config, resume=run.config.exists(), on_checkpoint=oracle)
+    doing = folder.doing(job)
+    try:
+        shown = Preparation(doing)
+        result = run_pipeline(config, run.config.exists(), oracle, shown)
+    finally:
+        doing.unlink(missing_ok=True)
     scored = score_run(result, job, task, oracle)
     for one, arrays in scored:
         arrays.save(scores_file(run.path, one.refine))

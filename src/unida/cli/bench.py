@@ -16,12 +16,16 @@ from unida.cli.parser import Command
 from unida.cli.terminal import console
 from unida.errors import UserError, require, shorten
 from unida.utils.logs import logger
+from unida.utils.progress import duration
 
 if TYPE_CHECKING:
     from unida.bench.folder import ResultsFolder
     from unida.bench.jobs import Job
 
 N = TypeVar("N", int, float)
+
+LINE_SECONDS = 30
+"""Between two lines on images that are embedded, where there is no terminal."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,10 @@ def _live_table(jobs: "list[Job]", folder: "ResultsFolder") -> Iterator[Callable
             nonlocal last
             if not console.is_terminal:
                 _log_news(jobs, folder, shown)
+                if time.monotonic() - max(last, began) > LINE_SECONDS:
+                    last = time.monotonic()
+                    for line in _preparations(jobs, folder):
+                        logger.info("%s", line)
             elif time.monotonic() - last > 1:
                 last = time.monotonic()
                 left = _seconds_left(jobs, folder, before, last - began)
@@ -194,6 +202,13 @@ def _log_news(jobs: "list[Job]", folder: "ResultsFolder", shown: set[str]) -> No
         if job.name not in shown and (state := folder.state(job)) in ("done", "failed"):
             shown.add(job.name)
             logger.info("%d/%d %s: %s", len(shown), len(jobs), state, job.name)
+
+
+def _preparations(jobs: "list[Job]", folder: "ResultsFolder") -> list[str]:
+    """Return what runs that do not train yet are doing: reading or embedding images."""
+    running = [job for job in jobs if folder.state(job) == "running"]
+    found = [(job.name, folder.preparation(job)) for job in running]
+    return [f"{name}: {text}" for name, text in found if text]
 
 
 def _steps(jobs: "list[Job]", folder: "ResultsFolder") -> float:
@@ -221,8 +236,9 @@ def progress_table(jobs: "list[Job]", folder: "ResultsFolder", seconds_left: flo
     """
     states = {job.name: folder.state(job) for job in jobs}
     count = Counter(states.values())
-    left = "" if not seconds_left else f", about {_duration(seconds_left)} left"
+    left = "" if not seconds_left else f", about {duration(seconds_left)} left"
     caption = ", ".join(f"{n} {state}" for state, n in sorted(count.items())) + left
+    caption = "\n".join([caption, *_preparations(jobs, folder)])
     tasks = list(dict.fromkeys((job.source, job.target) for job in jobs))
     table = Table("method", caption=caption)
     for source, target in tasks:
@@ -244,10 +260,3 @@ def _cell(count: Counter[str], total: int) -> str:
     parts = [f"{count['done']}/{total}"]
     parts += [f"{count[state]} {state}" for state in ("running", "failed") if count[state]]
     return ", ".join(parts)
-
-
-def _duration(seconds: float) -> str:
-    for unit, length in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds / length:.0f} {unit}"
-    return f"{seconds:.0f} s"

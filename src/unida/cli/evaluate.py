@@ -12,6 +12,7 @@ from rich.text import Text
 
 from unida.cli.parser import Command
 from unida.cli.terminal import log_skipped
+from unida.config import CpuPrecision
 from unida.errors import shorten
 from unida.utils.logs import logger
 
@@ -41,6 +42,10 @@ class Evaluate(Command):
     cache_dir: Path | None = None
     """Cache folder with embeddings of `unida embed` or earlier runs, which a model with a frozen
     backbone uses again; by default that of the run."""
+    cpu_precision: CpuPrecision = "fp32"
+    """Arithmetic of the backbone on a CPU; bf16 is faster where the CPU has it."""
+    weights: Path | None = None
+    """File of the backbone's weights, for a run of --slim whose file was moved."""
 
     def execute(self) -> None:
         """Print a table with a column for each rule; write evaluation.json into the run."""
@@ -49,7 +54,7 @@ class Evaluate(Command):
         from unida.report.build import refresh_report
         from unida.training.run_folder import RunFolder, write_text
 
-        model = load(self.run, self.device)
+        model = load(self.run, self.device, self.cpu_precision, self.weights)
         if self.cache_dir:
             model = dataclasses.replace(model, cache_dir=self.cache_dir)
         if self.reject:

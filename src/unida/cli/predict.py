@@ -11,6 +11,7 @@ import tyro
 
 from unida.cli.parser import Command
 from unida.cli.terminal import log_skipped
+from unida.config import CpuPrecision
 from unida.errors import UserError, shorten
 from unida.utils.logs import logger
 
@@ -41,6 +42,10 @@ class Predict(Command):
     cache_dir: Path | None = None
     """Cache folder with embeddings of `unida embed` or earlier runs, which a model with a frozen
     backbone uses again; by default that of the run."""
+    cpu_precision: CpuPrecision = "fp32"
+    """Arithmetic of the backbone on a CPU; bf16 is faster where the CPU has it."""
+    weights: Path | None = None
+    """File of the backbone's weights, for a run of --slim whose file was moved."""
 
     def execute(self) -> None:
         """Predict, and write the labels to a file or to standard output."""
@@ -60,7 +65,7 @@ class Predict(Command):
         if self.to:
             require_writable(self.to)
         distributed.setup(pick_device(self.device))
-        model = load(self.run, self.device)
+        model = load(self.run, self.device, self.cpu_precision, self.weights)
         if self.cache_dir:
             model = dataclasses.replace(model, cache_dir=self.cache_dir)
         rule = model.rule(self.reject)

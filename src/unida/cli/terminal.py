@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from unida.utils.logs import logger
-from unida.utils.progress import NO_PROGRESS, Update
+from unida.utils.progress import NO_PROGRESS, Timer, Update, duration
 from unida.utils.progress import Progress as ProgressProtocol
 
 if TYPE_CHECKING:
@@ -90,14 +90,16 @@ class _Lines:
     """At most ten lines per task that has notes, or all, where there is no terminal."""
 
     def task(self, title: str) -> Update:
-        shown = 0
+        shown, timer = 0, Timer()
 
         def update(done: int, total: int, note: str = "") -> None:
             nonlocal shown
             every = 0 if logger.isEnabledFor(logging.DEBUG) else total / 10
+            left = timer.seconds_left(done, total)
             if note and (done - shown >= every or done == total):
                 shown = done
-                logger.info("%s  %d/%d  %s", title, done, total, note)
+                words = [note] if left is None else [note, f"{duration(left)} left"]
+                logger.info("%s  %d/%d  %s", title, done, total, ", ".join(words))
 
         return update
 

@@ -5,6 +5,7 @@ change of colour. Every draw comes from a CPU generator, so views are the same o
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -81,7 +82,9 @@ def make_view(
         return torch.rand(rows, n, generator=draws)[:, first : first + len(images)]
 
     if images.is_floating_point():
-        return _stored(view, images, uniform(1)[0])
+        if view == EVAL_VIEW:
+            return images[:, 0]
+        return _stored(images, uniform) if images.shape[1] > 1 else images[:, 0].clone()
     pixels = images.float() / 255
     if view.crop == "centre" and not view.flip:
         corner = (images.shape[-1] - size) // 2
@@ -94,12 +97,10 @@ def make_view(
     return cut
 
 
-def _stored(view: View, embeddings: Tensor, u: Tensor) -> Tensor:
-    """Pick the plain view's embedding or, in training, that of any view, the plain one included."""
-    if view == EVAL_VIEW:
-        return embeddings[:, 0]
+def _stored(embeddings: Tensor, uniform: Callable[[int], Tensor]) -> Tensor:
+    """Pick the embedding of any view of each image, the plain one included."""
     n, variants = embeddings.shape[:2]
-    picked = send((u * variants).long(), embeddings.device)
+    picked = send((uniform(1)[0] * variants).long(), embeddings.device)
     return embeddings[torch.arange(n, device=embeddings.device), picked]
 
 

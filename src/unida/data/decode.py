@@ -92,8 +92,12 @@ def to_square(image: Image.Image, size: int) -> Pixels:
         if image.width * image.height > LARGE:
             rgb = ImageOps.exif_transpose(_resize_in_strips(image, size))
         else:
-            upright = ImageOps.exif_transpose(image)
-            rgb = to_rgb(upright).resize((size, size), Image.Resampling.BILINEAR)
+            image.load()  # a PNG states its orientation behind the pixels
+            # Both functions copy an image that they do not change.
+            upright = ImageOps.exif_transpose(image) if _is_turned(image) else image
+            is_rgb = upright.mode == "RGB" and "transparency" not in upright.info
+            rgb = upright if is_rgb else to_rgb(upright)
+            rgb = rgb.resize((size, size), Image.Resampling.BILINEAR)
     return np.ascontiguousarray(np.asarray(rgb).transpose(2, 0, 1))
 
 
@@ -158,6 +162,10 @@ def _resize_in_strips(image: Image.Image, size: int) -> Image.Image:
         exif[ExifTags.Base.Orientation] = orientation
         small.info["exif"] = exif.tobytes()
     return small
+
+
+def _is_turned(image: Image.Image) -> bool:
+    return bool(image.getexif().get(ExifTags.Base.Orientation, 1) != 1)
 
 
 def _is_deep(image: Image.Image) -> bool:

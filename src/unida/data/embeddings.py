@@ -11,7 +11,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
@@ -43,16 +43,22 @@ class Embedder(Protocol):
     Attributes:
         spec: text that identifies the network, without its weights.
         out_features: numbers in an embedding.
+        evaluation_precision: of the arithmetic; embeddings of another one are others.
     """
 
     spec: str
     out_features: int
+
+    @property
+    def evaluation_precision(self) -> str: ...
 
     def __call__(self, images: Tensor) -> Tensor: ...
 
     def to(self, device: torch.device) -> Any: ...
 
     def eval(self) -> Any: ...
+
+    def evaluating(self, n_images: int) -> AbstractContextManager[None]: ...
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -91,7 +97,8 @@ def embed(
         with _write_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             kept = blocks if augmented else _store_parts(blocks, cache, file)
-            write_with_checksum(file, lambda out: _write(out, kept))
+            with backbone.evaluating(len(domain)):
+                write_with_checksum(file, lambda out: _write(out, kept))
             cache.note(file, cache.digests)
             for suffix in (".f32", ".rows"):  # but nothing that another process is writing
                 for part in folder.glob(f"{file.stem}-*{suffix}"):
@@ -277,9 +284,14 @@ def _write(out: BinaryIO, blocks: Iterator[Tensor]) -> None:
 
 
 def _fingerprint(backbone: Embedder, augmented: tuple[View, ...], config: RunConfig) -> bytes:
-    """Hash everything that embeddings depend on but the images."""
+    """Hash everything that embeddings depend on but the images.
+
+    Runtimes and devices that compute in float32 differ by rounding and share embeddings.
+    """
     values = (augmented, config.model.frozen_views, config.data.image_size, backbone.spec)
-    key = blake2b(repr(values).encode(), digest_size=16)
+    precision = backbone.evaluation_precision
+    text = repr(values) if precision == "fp32" else repr((*values, precision))
+    key = blake2b(text.encode(), digest_size=16)
     for tensor in backbone.state_dict().values():
         key.update(tensor.cpu().numpy().tobytes())
     return key.digest()

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import minimize_scalar
-from scipy.special import logsumexp
 
 from unida.data.holdout import MIN_HELD_OUT
 from unida.types import FloatArray, IntArray
@@ -115,6 +113,9 @@ def fit_temperature(probs: FloatArray, labels: IntArray) -> float:
     log T has a Gaussian prior around 0. Without it, T would go to its bound for a model that is
     right on all images.
     """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import logsumexp
+
     logs = _logs(probs)
     of_true = float(logs[np.arange(len(labels)), labels].sum())
 
@@ -131,6 +132,8 @@ def tempered(probs: FloatArray, temperature: float) -> FloatArray:
     """Compute softmax(log p / T), (N, K); the same numbers at T = 1."""
     if temperature == 1:
         return probs
+    from scipy.special import logsumexp
+
     logs = _logs(probs) / temperature
     return np.asarray(np.exp(logs - logsumexp(logs, axis=1, keepdims=True)))
 

@@ -23,6 +23,7 @@ from unida.decision.predictor import AnyPredictor, Predictor
 from unida.decision.refinement import bank_index, build_refiner
 from unida.decision.rejection import TargetOutputs
 from unida.methods.base import Method
+from unida.models.backbones.base import evaluating
 from unida.ops.pca import Projection, fit_projection
 from unida.types import Features, Outputs, Scored
 from unida.utils import distributed
@@ -134,6 +135,19 @@ def predict_batches(
         features: whether they are kept; of very many images they are most of the memory.
         of_backbone: collects the features of the backbone, (N, D), of all processes' images.
     """
+    with evaluating(predictor, n_max):
+        return _predict(predictor, batches, n_max, image_size, device, features, of_backbone)
+
+
+def _predict(
+    predictor: AnyPredictor,
+    batches: Iterable[Tensor],
+    n_max: int,
+    image_size: int,
+    device: torch.device,
+    features: bool,
+    of_backbone: list[Tensor] | None,
+) -> Scored:
     predictor.eval()
     if isinstance(predictor, Predictor) and predictor.method.about.transductive:
         outputs, y = _collect(predictor.classify, batches, n_max, image_size, device)
@@ -175,6 +189,18 @@ def fit_target(
         features: whether those of the method are kept.
         reference: of a source model, where there are no source images.
     """
+    with evaluating(method, len(target) + len(source)):
+        return _fit_target(method, target, source, image_size, refinement, features)
+
+
+def _fit_target(
+    method: Method,
+    target: PixelStore,
+    source: Domain,
+    image_size: int,
+    refinement: Refinement,
+    features: bool,
+) -> FittedTarget:
     method.eval()
     device = source.device
     n, alone = len(target), Predictor(method)

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import gammaln
-from scipy.stats import yeojohnson
 
 from unida.types import FloatArray
 
@@ -115,6 +113,8 @@ def shifted_gamma(x: FloatArray, weights: FloatArray) -> Component:
 
     Its shape, at least 1, is Thom's approximation (1958).
     """
+    from scipy.special import gammaln
+
     edge = float(np.quantile(x, EDGE, method="higher")) - MIN_GAUSSIAN_WIDTH
     inside = x > edge
     length = np.average(x[inside] - edge, weights=weights[inside])
@@ -171,6 +171,8 @@ def _crossing(lower: Component, upper: Component) -> float | None:
 def _bic_of_one_mode(x: FloatArray) -> float:
     """Return the lowest BIC of a Gaussian, one after the best Yeo-Johnson power, a uniform and an
     exponential that falls off to either side."""
+    from scipy.stats import yeojohnson
+
     n = len(x)
     warped, power = yeojohnson(x)
     stretch = (power - 1) * np.sum(np.sign(x) * np.log1p(np.abs(x)))

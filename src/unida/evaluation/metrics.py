@@ -9,10 +9,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import linear_sum_assignment
-from sklearn.cluster import KMeans, MiniBatchKMeans
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-from sklearn.preprocessing import normalize
 
 from unida.ops.pca import joint_pca
 from unida.types import FloatArray, IntArray, Scored
@@ -267,6 +263,10 @@ def novel_nmi(
         seed: of the sample and the first centres.
         rows: indices of the truly unknown images, where there are others among the N.
     """
+    from sklearn.cluster import KMeans, MiniBatchKMeans
+    from sklearn.metrics import normalized_mutual_info_score
+    from sklearn.preprocessing import normalize
+
     x, classes = np.asarray(features), np.asarray(true_novel_classes)
     if len(x) != len(classes):
         raise ValueError(f"{len(classes)} labels but {len(x)} rows of features")
@@ -331,6 +331,8 @@ def score_categories(
             share another.
         is_novel: which images are of novel classes.
     """
+    from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
+
     names, g = _paired(classes, clusters, "clusters")
     right = _in_own_cluster(names, g)
     novel, groups = names[is_novel], g[is_novel]
@@ -346,6 +348,8 @@ def score_categories(
 
 def _in_own_cluster(classes: npt.ArrayLike, clusters: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     """Return which samples are in the cluster that is paired with their class."""
+    from scipy.optimize import linear_sum_assignment
+
     names, g = _paired(classes, clusters, "clusters")
     if not names.size:
         return np.zeros(0, dtype=np.bool_)

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.special import entr, logsumexp
 
 from unida.data.samples import Samples
 from unida.decision import mixture_model
@@ -75,6 +74,8 @@ def entropy(probs: FloatArray) -> float:
     """
     if not len(probs):
         return math.nan
+    from scipy.special import entr
+
     parts = np.array_split(probs, math.ceil(len(probs) / MAX_SAMPLES))
     return float(-np.concatenate([entr(part).sum(1) for part in parts]).mean())
 
@@ -101,6 +102,8 @@ def neighbourhood_density(probs: FloatArray, seed: int = 0) -> float:
 
 def _density(x: FloatArray, rows: IntArray) -> FloatArray:
     """Return the entropies of the neighbourhoods of some rows."""
+    from scipy.special import entr, logsumexp
+
     logits = x[rows] @ x.T / DENSITY_TEMPERATURE
     logits[np.arange(len(rows)), rows] = -np.inf  # an image is not its own neighbour
     logs = logits - logsumexp(logits, axis=1, keepdims=True)

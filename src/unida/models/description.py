@@ -112,6 +112,15 @@ def _is_refiner(value: Any) -> bool:
     return isinstance(widths, list) and 1 <= len(widths) <= 2
 
 
+def _is_reference(value: Any) -> bool:
+    texts = ("file", "sha256", "backbone")
+    return (
+        isinstance(value, dict)
+        and all(isinstance(value.get(name), str) for name in texts)
+        and isinstance(value.get("repository"), str | None)
+    )
+
+
 def _are_rules(value: Any) -> bool:
     return isinstance(value, dict) and all(
         isinstance(rule, dict)
@@ -141,6 +150,10 @@ _OPTIONAL: dict[str, _Check] = {
     "refiners": (_are_refiners, f"a list of 1 to {MAX_MEMBERS}"),
     "reference": (lambda value: value is None or _are_sizes(value), "an object, or null"),
     "known": (lambda value: isinstance(value, list) and all(map(_is_number, value)), "numbers"),
+    "weights": (
+        lambda value: value is None or _is_reference(value),
+        "null, or an object with a file and its sha256",
+    ),
     "target": (lambda value: isinstance(value, list) and all(map(_is_number, value)), "numbers"),
 }
 

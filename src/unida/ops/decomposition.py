@@ -6,7 +6,6 @@ Letters in shapes: N target images, C known classes, D features of unit length.
 import numpy as np
 import torch
 import torch.nn.functional as F
-from sklearn.mixture import GaussianMixture
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -96,6 +95,8 @@ def upper_mean(values: Tensor) -> Tensor:
         >>> upper_mean(torch.tensor([0.1, 0.1, 0.12, 0.9, 0.92]))
         tensor(0.9100)
     """
+    from sklearn.mixture import GaussianMixture
+
     numbers = values.detach().cpu().double().numpy()[:, None]
     if len(np.unique(numbers)) < 2:
         return values.mean()

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from sklearn.decomposition import PCA
 from torch import Tensor
 
 from unida.types import Features
@@ -26,6 +25,8 @@ def joint_pca(sets: Sequence[Features], dimensions: int, seed: int = 0) -> list[
     Returns:
         Arrays (N_i, dimensions) in the order of `sets`.
     """
+    from sklearn.decomposition import PCA
+
     rows = np.concatenate(sets)
     sample = rows[subsample(len(rows), MAX_SAMPLES, seed, "pca")]
     n_components = min(dimensions, *sample.shape)
@@ -57,6 +58,8 @@ class Projection:
 
 def fit_projection(rows: Tensor, dimensions: int, seed: int = 0) -> Projection:
     """Fit a projection to rows (N, D), of many to a sample; with no dimensions it is empty."""
+    from sklearn.decomposition import PCA
+
     index = torch.from_numpy(subsample(len(rows), MAX_SAMPLES, seed, "projection"))
     sample = torch.nn.functional.normalize(rows[index.to(rows.device)].float(), dim=1)
     if not dimensions:

@@ -9,9 +9,6 @@ import math
 import numpy as np
 import torch
 import torch.nn.functional as F
-from sklearn.cluster import KMeans
-from sklearn.manifold import TSNE
-from sklearn.metrics import silhouette_score
 from threadpoolctl import threadpool_limits
 from torch import Tensor
 
@@ -134,6 +131,10 @@ def estimate_class_ratio(
         One of them; 1 if no number of clusters has a positive silhouette, all features are
         equal, or some are not finite.
     """
+    from sklearn.cluster import KMeans
+    from sklearn.manifold import TSNE
+    from sklearn.metrics import silhouette_score
+
     n = len(features)
     best, chosen = 0.0, 1.0
     spread = (features - features.mean(0)).abs().max()

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from accelerate import PartialState
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -21,6 +20,8 @@ T = TypeVar("T")
 def setup(device: torch.device) -> None:
     """Join the processes that a launcher started, if one did."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
+        from accelerate import PartialState
+
         PartialState(cpu=device.type == "cpu")
 
 

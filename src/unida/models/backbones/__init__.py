@@ -10,15 +10,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from unida.errors import UserError, require, require_known
 from unida.models.backbones import hf, timm
-from unida.models.backbones.base import PRECOMPUTED, Backbone, precomputed_features
+from unida.models.backbones.base import (
+    PRECOMPUTED,
+    Backbone,
+    WeightsSource,
+    precomputed_features,
+)
 from unida.models.backbones.efficientnet_lite import EfficientNetLite2
 from unida.models.backbones.resnet import ResNet
 from unida.models.backbones.small_cnn import SmallCNN
 from unida.models.description import refusing_damage
+from unida.models.slim import fill, find
 from unida.models.weights import (
     FROM_SCRATCH,
     download_weights,
@@ -100,7 +107,11 @@ def build_backbone(name: str, weights: str | None) -> Backbone:
         tensors, metadata = read_weights(path)
         _check_stride(name, metadata, path)
         load_strictly(net, tensors, str(path))
-    return Backbone(net, json.dumps({"name": name}), weights != FROM_SCRATCH)
+    backbone = Backbone(net, json.dumps({"name": name}), weights != FROM_SCRATCH)
+    if weights != FROM_SCRATCH:
+        repository = None if weights else architecture.weights
+        backbone.weights_source = WeightsSource(name, str(path), repository)
+    return backbone
 
 
 def rebuild_backbone(spec: str, tensors: Mapping[str, Tensor] | None = None) -> Backbone:
@@ -115,8 +126,18 @@ def rebuild_backbone(spec: str, tensors: Mapping[str, Tensor] | None = None) -> 
     if values["name"] == PRECOMPUTED:
         return precomputed_features(values["out_features"])
     require_known(prefix, ADAPTERS if colon else BACKBONES, "backbone")
-    net = ADAPTERS[prefix].rebuild(values, tensors) if colon else BACKBONES[prefix].build()
+    net = ADAPTERS[prefix].rebuild(values, tensors) if colon else _unfilled(BACKBONES[prefix])
     return Backbone(net, spec)
+
+
+def _unfilled(architecture: Architecture) -> nn.Module:
+    """Build one of our own networks without drawing weights, which takes longer than loading."""
+    with torch.device("meta"):
+        net = architecture.build()
+    net.to_empty(device=torch.get_default_device())
+    for buffer in net.buffers():  # counters that a file may lack
+        buffer.zero_()
+    return net
 
 
 def _from_model(
@@ -133,6 +154,8 @@ def _from_model(
     start = "backbone."
     with refusing_damage(where):
         backbone = rebuild_backbone(description["backbone"], tensors)
+    if reference := description.get("weights"):
+        tensors = fill(tensors, find(reference, Path(where))[1], backbone)
     own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
     load_strictly(backbone, own, where)
     backbone.pretrained = description.get("pretrained", True)
