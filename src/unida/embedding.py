@@ -155,3 +155,42 @@ def _to_table(domain: Domain) -> EmbeddingTable:
     if samples.labels is not None:
         labels = tuple(samples.classes[k] for k in samples.labels)
     return EmbeddingTable(tuple(map(str, samples.paths)), rows, labels)
+
+
+@contextlib.contextmanager
+def _claimed(to: Path, force: bool, images: str | Path | Sequence[str | Path]) -> Iterator[None]:
+    """Hold a file to be written while the block runs: of two that write it, one goes on.
+
+    Args:
+        to: the file.
+        force: write over it.
+        images: what is embedded, which is never written over.
+    """
+    require(
+        to.suffix.lower() in SUFFIXES, "to", str(to), f"a file ending in {' or '.join(SUFFIXES)}"
+    )
+    if to.suffix.lower() == ".parquet":
+        import_parquet()
+    if not distributed.is_main_process():
+        yield
+        return
+    files = [to, paths_file(to)] if to.suffix.lower() == ".npy" else [to]
+    for one in files:
+        require_writable(one)
+        if isinstance(images, str | Path) and os.path.realpath(one) == os.path.realpath(images):
+            raise UserError(f"{one} would be written over {images}, the images: name another file.")
+    lock = to.with_name(f".{to.name}.lock")
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(held(lock, remove=True))
+            if file is None:
+                raise UserError(f"{to} is being written by {read_holder(lock)}: wait for its end.")
+            write_holder(file)
+        except OSError as error:
+            if error.errno not in NO_LOCKS:
+                raise UserError(f"{to} cannot be written: {error.strerror}.") from None
+            logger.warning("%s cannot be locked: let nothing else write it.", to)
+        for one in files:
+            if one.exists() and not force:
+                raise UserError(f"{one} is there already: name another file, or add --force.")
+        yield

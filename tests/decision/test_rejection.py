@@ -401,6 +401,25 @@ def test_a_target_of_one_known_class_is_accepted_and_the_rule_says_so() -> None:
     assert rule.note == rule.fell_back
 
 
+def test_a_class_may_be_most_of_a_target_without_being_most_of_the_accepted_images() -> None:
+    scores, target = two_groups(200, 0.5), outputs(two_groups(200, 0.5), **UNKNOWN_SIGNS)
+    assert target.probs is not None
+    probs = target.probs.copy()
+    probs[scores > np.median(scores)] = [0.9, 0.03, 0.03, 0.04]
+    probs[np.argsort(scores)[:60]] = [0.9, 0.03, 0.03, 0.04]
+    rule = rejection.share(dataclasses.replace(target, probs=probs))
+    assert rule.fell_back.startswith("most target images are of one class")
+
+
+def test_weak_evidence_counts_less_in_a_small_target() -> None:
+    signs = {"reach": 0.8, "density": -0.3, "margin": 0.42}
+    small, large = (
+        rejection.share(outputs(scores, **signs)).is_unknown(scores).mean()
+        for scores in (two_groups(90, 0.5), two_groups(2000, 0.5))
+    )
+    assert small < 0.1 < large
+
+
 def test_a_target_of_one_class_that_looks_unknown_falls_back_to_own() -> None:
     rule = rejection.share(outputs(two_groups(200), one_class=True, uncentred_level=0.32))
     assert (rule.name, rule.threshold) == ("own", 0)

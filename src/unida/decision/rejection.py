@@ -42,13 +42,14 @@ COUNTED, NOT_COUNTED = 1.6, 2.0
 """The same for the estimated share, which weighs both errors alike."""
 NOTHING_KNOWN, UNCENTRED_NOTHING_KNOWN = 0.25, 0.3
 """Levels below which, both together, no target image is known."""
-MIN_NOTHING_KNOWN = 100
-"""Images from which on that is concluded: the levels of a smaller target scatter."""
+SMALL = 100
+"""Images below which the signs of a target scatter: nothing known is not concluded, and the gate is
+the narrow one of the estimate."""
 UNCENTRED_KNOWN = 0.35
 """Uncentred level from which a target of one class has a known one."""
-MAX_CLASS_SHARE = 0.6
-"""Share of one class among the predictions above which the features of a target cannot be centred:
-its mean is that of the class."""
+MAX_CLASS_SHARE, MAX_CLASS_SHARE_OF_ALL = 0.6, 0.7
+"""Share of one class among the predictions for accepted images, or for all, above which the
+features of a target cannot be centred: its mean is that of the class."""
 CANDIDATES = 0.3
 """Share of the target that is compared with the rest where a mixture has no crossing."""
 UNSURE = 0.3
@@ -156,11 +157,13 @@ def share(target: TargetOutputs) -> Rule:
     if signs is None:
         return _fall_back("too few images have features to compare with the source")
     low_levels = signs.level < NOTHING_KNOWN and signs.uncentred_level < UNCENTRED_NOTHING_KNOWN
-    if low_levels and len(scores) >= MIN_NOTHING_KNOWN:
+    if low_levels and len(scores) >= SMALL:
         note = "no sign of known classes: all are unknown"
         return Rule("share", -math.inf, note, 1.0, (0.9, 1.0))
     in_budget = _share_of_confidence(scores, target.probs.max(1), BUDGET)
-    if _is_one_class(target.probs[~is_upper]):
+    if _is_one_class(target.probs[~is_upper], MAX_CLASS_SHARE) or _is_one_class(
+        target.probs, MAX_CLASS_SHARE_OF_ALL
+    ):
         reason = "most target images are of one class"
         if signs.uncentred_level < UNCENTRED_KNOWN:
             return _fall_back(reason)
@@ -169,7 +172,8 @@ def share(target: TargetOutputs) -> Rule:
     gain = min(max(plain.gain, 0.0), MAX_GAIN)
     evidence = signs.reach - signs.density + MARGIN_WEIGHT * signs.margin - GAIN_WEIGHT * gain
     upper = float(is_upper.mean())
-    weight = _weight(evidence, OPEN, CLOSED)
+    gate = (OPEN, CLOSED) if len(scores) >= SMALL else (COUNTED, NOT_COUNTED)
+    weight = _weight(evidence, *gate)
     estimate = _weight(evidence, COUNTED, NOT_COUNTED) * upper
     rejected = max(weight * upper + (1 - weight) * in_budget, in_budget)
     slack = SLACK + 1 / math.sqrt(len(scores))
@@ -188,10 +192,10 @@ def share(target: TargetOutputs) -> Rule:
     return Rule("share", threshold, note, estimate, interval)
 
 
-def _is_one_class(probs: FloatArray) -> bool:
-    """Whether most of the accepted images are of one class; of two classes, one may be larger."""
+def _is_one_class(probs: FloatArray, most: float) -> bool:
+    """Whether more than a share are of one class; of two classes, one may be larger."""
     counts = np.bincount(probs.argmax(1), minlength=probs.shape[1])
-    return bool(counts.max() > MAX_CLASS_SHARE * max(counts.sum(), 1) and len(counts) > 2)
+    return bool(counts.max() > most * max(counts.sum(), 1) and len(counts) > 2)
 
 
 def _weight(evidence: float, opened: float, closed: float) -> float:
