@@ -82,18 +82,23 @@ def measure(model: Model, rows: torch.Tensor, labels: Index, unknown: int) -> di
     return found
 
 
-def run_task(part: dict[str, Any], job: Job, out: Path) -> list[dict[str, Any]]:
-    """Return the measurements of a task."""
+def read_task(job: Job, root: Path, out: Path) -> tuple[Domain, Domain, Index]:
+    """Return source, target, and the target's true labels; unknown is the number of classes."""
     worker = Worker(dump=False)
-    task = write_task(
-        load_protocol(job.data), job.setting, job.source, job.target, Path(part["root"]), out
-    )
+    task = write_task(load_protocol(job.data), job.setting, job.source, job.target, root, out)
     source = worker.domain(job, read_labelled(task.source))
     true = read_labelled(task.target)
     target = worker.domain(job, dataclasses.replace(true, labels=None, classes=()))
     known = source.samples.classes
     number = {name: known.index(name) if name in known else len(known) for name in true.classes}
     labels = np.array([number[true.classes[k]] for k in np.asarray(true.labels)])
+    return source, target, labels
+
+
+def run_task(part: dict[str, Any], job: Job, out: Path) -> list[dict[str, Any]]:
+    """Return the measurements of a task."""
+    source, target, labels = read_task(job, Path(part["root"]), out)
+    known = source.samples.classes
     first, second = halves(labels, job.seed)
     lines = []
     for before in SHARES:

@@ -20,13 +20,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from frozen_bench import DEVICE, Worker, embed_all
-from later_images import Index, train, value
+from frozen_bench import DEVICE, embed_all
+from later_images import Index, read_task, train, value
 from machine import describe
 
 from unida.bench.jobs import Job
-from unida.data.samples import read_labelled
-from unida.protocols.tasks import load_protocol, parse_tasks, write_task
+from unida.protocols.tasks import load_protocol, parse_tasks
 from unida.utils.rng import generator
 
 RULES = ("share", "none", "own", "mixture")
@@ -50,14 +49,8 @@ def cases(labels: Index, unknown: int) -> dict[str, Index]:
 
 def run_task(job: Job, root: Path, out: Path) -> list[dict[str, Any]]:
     """Train on every target of a task and score the rules."""
-    worker = Worker(dump=False)
-    task = write_task(load_protocol(job.data), job.setting, job.source, job.target, root, out)
-    source = worker.domain(job, read_labelled(task.source))
-    true = read_labelled(task.target)
-    target = worker.domain(job, dataclasses.replace(true, labels=None, classes=()))
+    source, target, labels = read_task(job, root, out)
     known = source.samples.classes
-    number = {name: known.index(name) if name in known else len(known) for name in true.classes}
-    labels = np.array([number[true.classes[k]] for k in np.asarray(true.labels)])
     lines = []
     for name, index in cases(labels, len(known)).items():
         small = dataclasses.replace(job, options=job.options | {"batch": min(36, len(index))})
