@@ -40,6 +40,7 @@ def test_losses_stay_finite_and_a_run_is_complete(trained: Trained) -> None:
         "model.safetensors",
         "predictions.csv",
         "features.npz",
+        "probabilities.npz",
         "diagnostics.json",
         "skipped.csv",
         "done",
