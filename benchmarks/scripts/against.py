@@ -31,7 +31,7 @@ from typing import IO, Any
 
 import machine
 
-OURS = r"step (\d+)/"
+OURS = r" (\d+)/\d+  loss"
 
 
 def lines(stream: IO[bytes]) -> Iterator[tuple[float, str]]:

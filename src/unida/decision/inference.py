@@ -190,7 +190,8 @@ def fit_target(
         reference: of a source model, where there are no source images.
     """
     with evaluating(method, len(target) + len(source)):
-        return _fit_target(method, target, source, image_size, refinement, features)
+        call = (image_size, refinement, features, reference)
+        return _fit_target(method, target, source, *call)
 
 
 def _fit_target(
@@ -200,6 +201,7 @@ def _fit_target(
     image_size: int,
     refinement: Refinement,
     features: bool,
+    reference: SourceReference | None,
 ) -> FittedTarget:
     method.eval()
     device = source.device
