@@ -177,7 +177,9 @@ def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) 
         found: what looked wrong with the images.
     """
     model, target, source = result.model, result.target, result.source
-    of_source = source.scored.features if len(source.samples) else target.scored.features[:0]
+    of_source, y_of_source = source.scored.features, source.backbone
+    if not len(source.samples):  # as wide as those of the target
+        of_source, y_of_source = target.scored.features[:0], target.backbone[:0]
     model.save(folder.model, slim=result.config.output.slim, half=result.config.output.half)
     rule = model.rule()
     labels = to_predictions(
@@ -193,7 +195,7 @@ def write_result(result: RunResult, folder: RunFolder, found: list[Diagnostic]) 
             of_source,
             source.labels,
             source.samples.paths,
-            (target.backbone, source.backbone),
+            (target.backbone, y_of_source),
         ).save(folder.features)
         probs = tempered(target.scored.probs, model.temperature)
         write_probabilities(folder.probabilities, probs)
