@@ -13,7 +13,7 @@ from unida import load
 from unida.config import CacheMode, RunConfig
 from unida.data.augmentations import EVAL_VIEW, WEAK_VIEW, make_view, strong_view
 from unida.data.domain import Domain
-from unida.data.embeddings import EmbeddingCache, embed
+from unida.data.embeddings import EmbeddingCache, embed, embed_shard
 from unida.data.pixels import ArrayStore, load_pixels
 from unida.data.samples import Samples, read_unlabelled
 from unida.errors import UserError
@@ -21,6 +21,7 @@ from unida.methods import METHODS
 from unida.models.backbones import build_backbone
 from unida.models.backbones.base import Backbone
 from unida.pipeline import make_backbone, run, run_adaptation
+from unida.utils import distributed
 
 CPU = torch.device("cpu")
 SPLIT = EmbeddingCache.split
@@ -67,6 +68,24 @@ def test_the_second_run_reads_them(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     again = embed(domain, backbone, (WEAK_VIEW,), config(tmp_path), quietly)
     index = torch.arange(70)
     assert torch.equal(first.pixels.get(index), again.pixels.get(index))
+
+
+def test_each_process_embeds_whole_chunks_of_its_own_and_the_file_takes_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    domain, backbone, plain = noise_domain(150), small_backbone(), config(tmp_path, frozen_views=0)
+    alone = embed(domain, backbone, (), config(tmp_path / "alone", frozen_views=0), quietly)
+    seen: list[list[int]] = []
+    monkeypatch.setattr(distributed, "world_size", lambda: 2)
+    for rank in (0, 1):
+        seen.append([])
+        monkeypatch.setattr(distributed, "rank", lambda rank=rank: rank)
+        embed_shard(domain, backbone, plain, lambda done, total: seen[-1].append(total))
+    assert [set(totals) for totals in seen] == [{64}, {86}]
+    monkeypatch.setattr(Backbone, "forward", lambda self, x: pytest.fail("embedded again"))
+    shared = embed(domain, backbone, (), plain, quietly)
+    index = torch.arange(150)
+    assert torch.equal(shared.pixels.get(index), alone.pixels.get(index))
 
 
 @pytest.mark.parametrize("change", ["view", "views", "weights", "images", "flip", "precision"])
